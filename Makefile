@@ -1,0 +1,89 @@
+# The project's only task runner. Everything lives in .venv and target; nothing
+# is installed elsewhere. Needs Rust (cargo, rustc) and CPython 3.11 or newer.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+export VIRTUAL_ENV := $(CURDIR)/.venv
+export PATH := $(VIRTUAL_ENV)/bin:$(PATH):$(HOME)/.cargo/bin
+# Without this cargo and maturin each find a Python of their own, and build PyO3
+# once for each.
+export PYO3_PYTHON := $(VIRTUAL_ENV)/bin/python
+# maturin refuses to choose between a conda environment and .venv.
+unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
+
+READY := .venv/.ready
+BUILT := .venv/.built
+BENCH_READY := .venv/.bench-ready
+SOURCES := Cargo.toml Cargo.lock pyproject.toml \
+	$(shell find rust -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
+
+# Extra arguments, for example: make test PYTEST_ARGS='-k streams'
+PYTEST_ARGS ?=
+CARGO_TEST_ARGS ?=
+DEMO_ARGS ?=
+
+# Expanded in recipes only, so that `make help` and `make clean` need neither.
+CARGO = $(shell PATH='$(PATH)'; command -v rustc >/dev/null && command -v cargo)
+SUPPORTED := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11) or sys.implementation.name != "cpython")
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
+
+.PHONY: help demo test lint bench fmt clean toolchain
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(BUILT) ## Build, then route real prompts over four live engine streams
+	python -m examples.demo $(DEMO_ARGS)
+
+test: $(BUILT) ## Build, then run the Rust and the Python tests
+# The binding holds no algorithm and no Rust test; leaving it out spares a
+# second build of PyO3.
+	cargo test --release --locked --workspace --exclude kvindex-python $(CARGO_TEST_ARGS)
+	python -m pytest $(PYTEST_ARGS)
+
+lint: $(BUILT) ## Check formats, lints, types, stubs and file rules
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	ruff check .
+	ruff format --check .
+	mypy
+	python -m mypy.stubtest kvindex._core
+	python .ci/check_files.py
+
+bench: $(BUILT) $(BENCH_READY) ## Build, then measure, beside the peers where they install
+	python -m pytest bench --benchmark-only $(PYTEST_ARGS)
+	cargo bench --locked --workspace --exclude kvindex-python
+
+fmt: $(READY) ## Format and fix what can be fixed by machine
+	cargo fmt --all
+	ruff check --fix-only .
+	ruff format .
+
+clean: ## Remove everything that was made
+	rm -rf .venv target dist .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find python tests examples bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -f python/kvindex/*.so
+
+toolchain:
+	$(if $(CARGO),,$(error kvindex needs Rust: install cargo and rustc 1.88 or newer (rustup does) and run make again))
+	$(if $(PYTHON),,$(error kvindex needs CPython 3.11 or newer with its venv module (Debian: python3-venv): install it, or name one with make PYTHON=...))
+	@:
+
+$(READY): requirements/dev.txt | toolchain
+	$(PYTHON) -m venv --clear .venv
+	.venv/bin/python -m pip install --disable-pip-version-check --requirement requirements/dev.txt
+	touch $@
+
+$(BENCH_READY): requirements/bench.txt $(READY)
+	.venv/bin/python -m pip install --disable-pip-version-check --requirement requirements/bench.txt
+	touch $@
+
+$(BUILT): $(READY) $(SOURCES) | toolchain
+	maturin develop --release --locked
+	touch $@

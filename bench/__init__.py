@@ -1,0 +1,1 @@
+"""How fast is it, beside what others offer? Run with `make bench`."""

@@ -1,0 +1,92 @@
+"""The peer: the `RadixTree` of ai-dynamo-runtime, where that is installed.
+
+It takes one event a call, as JSON that names every block by the engine's hash and
+by its local key, both computed by the caller; it finds by local keys, which it
+takes fastest from a list. Each call is carried out by a thread that belongs to the
+tree, and waited for.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Protocol
+
+import msgspec
+
+
+class Scores(Protocol):
+    """What the tree answers."""
+
+    @property
+    def scores(self) -> dict[tuple[int, int], int]:
+        """Matching blocks of each (worker, rank)."""
+
+
+class Tree(Protocol):
+    """What the benchmarks use of the tree."""
+
+    def apply_event(self, worker_id: int, event: bytes, /) -> None:
+        """Apply one event."""
+
+    def find_matches(self, keys: list[int], /) -> Scores:
+        """Count the leading blocks of every worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The package, as far as it is used."""
+
+    name: str
+    tree: Callable[[], Tree]
+    hash_tokens: Callable[[list[int], int], list[int]]
+
+
+def load() -> Peer | None:
+    """Import the peer; None where it is not installed."""
+    try:
+        core = importlib.import_module("dynamo._core")
+    except ImportError:
+        return None
+    return Peer(
+        name=f"ai-dynamo-runtime {version('ai-dynamo-runtime')}",
+        tree=core.RadixTree,
+        hash_tokens=core.compute_block_hash_for_seq,
+    )
+
+
+def stored_event(
+    parent: int | None, names: Sequence[int], keys: Sequence[int]
+) -> bytes:
+    """Write the event that stores blocks below a parent."""
+    blocks = [
+        {"block_hash": name, "tokens_hash": key}
+        for name, key in zip(names, keys, strict=True)
+    ]
+    stored = {"parent_hash": parent, "blocks": blocks}
+    event = {"event_id": 0, "data": {"stored": stored}, "dp_rank": 0}
+    return msgspec.json.encode(event)
+
+
+class _Stored(msgspec.Struct, tag="BlockStored"):
+    """What has to be read of vLLM's event."""
+
+    block_hashes: list[int]
+    token_ids: list[int]
+    parent_block_hash: int | None
+
+
+_DECODER = msgspec.msgpack.Decoder(tuple[float, list[_Stored], int | None])
+
+
+def translate(payload: bytes, peer: Peer, block_size: int) -> list[bytes]:
+    """Turn one batch of vLLM into the tree's events: decode, hash, write."""
+    _, events, _ = _DECODER.decode(payload)
+    return [
+        stored_event(
+            event.parent_block_hash,
+            event.block_hashes,
+            peer.hash_tokens(event.token_ids, block_size),
+        )
+        for event in events
+    ]

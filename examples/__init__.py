@@ -1,0 +1,1 @@
+"""Examples; run one with `python -m examples.NAME` from the project's folder."""

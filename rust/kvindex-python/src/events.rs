@@ -1,0 +1,134 @@
+//! Where do a batch's bytes come from? From the caller as they are, or from
+//! event objects, written as the map events of a batch.
+//!
+//! Objects and bytes are thereby read by one decoder, and mean the same.
+
+use std::borrow::Cow;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PySequence, PyType};
+
+use crate::integers::type_name;
+use crate::msgpack::{Writer, sequence};
+
+/// One batch in msgpack.
+pub(crate) struct Payload<'a>(pub(crate) Cow<'a, [u8]>);
+
+/// The event classes and what is read of them.
+const FIELDS: [(&str, &[&str]); 3] = [
+    (
+        "BlockStored",
+        &[
+            "block_hashes",
+            "parent_block_hash",
+            "token_ids",
+            "block_size",
+            "lora_id",
+            "medium",
+            "lora_name",
+            "cache_salt",
+            "extra_keys",
+            "group_idx",
+            "kv_cache_spec_kind",
+            "locality",
+        ],
+    ),
+    (
+        "BlockRemoved",
+        &[
+            "block_hashes",
+            "medium",
+            "group_idx",
+            "kv_cache_spec_kind",
+            "locality",
+        ],
+    ),
+    ("AllBlocksCleared", &[]),
+];
+
+/// The fields whose integers count by their low 64 bits, whatever their size.
+const HASHES: [&str; 2] = ["block_hashes", "parent_block_hash"];
+
+impl<'a> FromPyObject<'a, '_> for Payload<'a> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, '_, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = object.extract::<&'a [u8]>() {
+            return Ok(Self(Cow::Borrowed(bytes)));
+        }
+        let owned = if let Ok(buffer) = PyBuffer::<u8>::get(&object) {
+            copy(object.py(), &buffer)?
+        } else if let Some(events) = sequence(&object) {
+            batch(events)?
+        } else {
+            return Err(PyTypeError::new_err(format!(
+                "a payload must be a bytes-like object or a sequence of events, not {}",
+                type_name(&object)
+            )));
+        };
+        Ok(Self(Cow::Owned(owned)))
+    }
+}
+
+fn copy(py: Python<'_>, buffer: &PyBuffer<u8>) -> PyResult<Vec<u8>> {
+    if buffer.dimensions() != 1 || !buffer.is_c_contiguous() {
+        let message = "a payload must be a C-contiguous buffer of one dimension";
+        return Err(PyBufferError::new_err(message));
+    }
+    buffer.to_vec(py)
+}
+
+fn batch(events: &Bound<'_, PySequence>) -> PyResult<Vec<u8>> {
+    let events = events.to_list()?;
+    let mut out = Writer::default();
+    out.array(2);
+    out.float(0.0);
+    out.array(events.len());
+    for (position, item) in events.iter().enumerate() {
+        event(&mut out, position, &item)?;
+    }
+    Ok(out.into_bytes())
+}
+
+/// Writes one event. Other classes than the known ones are left to the decoder,
+/// which counts them; what is no event at all is the caller's mistake.
+fn event(out: &mut Writer, position: usize, item: &Bound<'_, PyAny>) -> PyResult<()> {
+    let class = item.get_type();
+    if class.module()? == "builtins" {
+        return Err(PyTypeError::new_err(format!(
+            "event {position} must be BlockStored, BlockRemoved or AllBlocksCleared, not {}",
+            type_name(item)
+        )));
+    }
+    let mut known = None;
+    for base in class.mro() {
+        let name = base.cast_into::<PyType>()?.name()?;
+        known = FIELDS.into_iter().find(|(event, _)| name == *event);
+        if known.is_some() {
+            break;
+        }
+    }
+    let Some((name, fields)) = known else {
+        out.map(1);
+        out.text("type");
+        out.text(class.name()?.to_str()?);
+        return Ok(());
+    };
+    let mut given = Vec::with_capacity(fields.len());
+    for field in fields {
+        if let Some(value) = item.getattr_opt(*field)?.filter(|value| !value.is_none()) {
+            given.push((field, value));
+        }
+    }
+    out.map(1 + given.len());
+    out.text("type");
+    out.text(name);
+    for (field, value) in given {
+        out.text(field);
+        out.any_size = HASHES.contains(field);
+        out.value(&value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Why is it so? Answers for people, as plain dicts.
+
+use kvindex::event::{Reason, Tier};
+use kvindex::{Explanation, Stats, Weights};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Batches that never reached the index.
+#[derive(Clone, Copy)]
+pub(crate) struct Refused {
+    /// They could not be decoded.
+    pub(crate) undecodable: u64,
+    /// Strict applying found a fault.
+    pub(crate) rejected: u64,
+}
+
+/// What `Indexer.stats` returns.
+pub(crate) fn stats<'py>(
+    py: Python<'py>,
+    stats: &Stats,
+    refused: Refused,
+) -> PyResult<Bound<'py, PyDict>> {
+    let [ok, duplicate, gap] = stats.totals.batches;
+    let batches = counts(
+        py,
+        [
+            ("ok", ok),
+            ("duplicate", duplicate),
+            ("gap", gap),
+            ("undecodable", refused.undecodable),
+            ("rejected", refused.rejected),
+        ],
+    )?;
+    let events = PyDict::new(py);
+    let types = ["stored", "removed", "cleared", "unreadable"];
+    for (name, [applied, ignored]) in types.into_iter().zip(stats.totals.events) {
+        let count = counts(py, [("applied", applied), ("ignored", ignored)])?;
+        events.set_item(name, count)?;
+    }
+    let reasons = Reason::ALL
+        .into_iter()
+        .map(Reason::name)
+        .zip(stats.totals.reasons);
+    let dict = counts(
+        py,
+        [
+            ("blocks", stats.blocks),
+            ("workers", stats.workers),
+            ("holders", stats.holders),
+            ("claims", stats.claims),
+            ("orphans", stats.orphans),
+            ("runs", stats.runs),
+            ("names", stats.names),
+            ("bytes", stats.bytes),
+            ("reserve", stats.reserve),
+        ],
+    )?;
+    dict.set_item("batches", batches)?;
+    dict.set_item("events", events)?;
+    dict.set_item("reasons", counts(py, reasons)?)?;
+    Ok(dict)
+}
+
+/// What `Indexer.explain` returns.
+pub(crate) fn explanation<'py>(
+    py: Python<'py>,
+    worker: &str,
+    rank: u32,
+    why: &Explanation,
+    weights: &Weights,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("worker", worker)?;
+    dict.set_item("dp_rank", rank)?;
+    dict.set_item("known_worker", why.state.is_some())?;
+    dict.set_item("blocks", why.blocks)?;
+    dict.set_item("depth", why.row.depth)?;
+    dict.set_item("score", why.row.score(weights))?;
+    for (tier, blocks) in Tier::ALL.into_iter().zip(why.row.tiers) {
+        dict.set_item(tier.name(), blocks)?;
+    }
+    dict.set_item("stop", stop(worker, rank, why))?;
+    let tiers: Vec<Vec<&str>> = why.held.iter().map(|held| tiers(*held)).collect();
+    dict.set_item("tiers", tiers)?;
+    let state = why.state.as_ref();
+    dict.set_item("seq", state.and_then(|state| state.seq))?;
+    dict.set_item("orphans", state.map_or(0, |state| state.orphans))?;
+    dict.set_item("duplicates", state.map_or(0, |state| state.duplicates))?;
+    Ok(dict)
+}
+
+/// Why the depth is not larger.
+fn stop(worker: &str, rank: u32, why: &Explanation) -> String {
+    let depth = why.row.depth;
+    let held = why.held.get(depth as usize);
+    if why.blocks == 0 {
+        "the query has no whole block".to_owned()
+    } else if u64::from(depth) >= why.blocks {
+        "the query ends".to_owned()
+    } else if why.state.is_none() {
+        format!("worker {worker:?} with dp_rank {rank} is unknown")
+    } else if u64::from(depth) >= why.known {
+        format!("nobody holds block {depth} under this prefix")
+    } else if let Some(&held) = held.filter(|held| **held != 0) {
+        let tiers = tiers(held).join(" and ");
+        format!("block {depth} is on {tiers}, but the chunk or larger block around it is not whole")
+    } else {
+        format!("block {depth} is in the index, but this worker holds no copy")
+    }
+}
+
+fn tiers(held: u8) -> Vec<&'static str> {
+    let held = |tier: &Tier| held >> (*tier as u8) & 1 == 1;
+    Tier::ALL.into_iter().filter(held).map(Tier::name).collect()
+}
+
+fn counts(
+    py: Python<'_>,
+    counts: impl IntoIterator<Item = (&'static str, u64)>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, count) in counts {
+        dict.set_item(name, count)?;
+    }
+    Ok(dict)
+}

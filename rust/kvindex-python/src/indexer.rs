@@ -1,0 +1,573 @@
+//! The index as Python sees it: conversions and calls.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kvindex::decode::decode;
+use kvindex::key::namespace_seed;
+use kvindex::profile::Profile;
+use kvindex::{Blocks, Config, Index, Origin};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::candidates::{Candidates, Wanted};
+use crate::detach;
+use crate::error::Error;
+use crate::events::Payload;
+use crate::explain::{self, Refused};
+use crate::images::Images;
+use crate::integers::{EngineHashes, Keys, Prompts, Tokens};
+use crate::matches::Matches;
+use crate::profile::{self, ChunkTokens, LoraIds, Media, RootHash};
+use crate::query::{self, Query};
+use crate::report::ApplyReport;
+use crate::settings::{GivenWeights, Tiers, WeightTable, block_size, orphan_blocks, rank};
+use crate::state::WorkerState;
+
+/// An exact index of which workers hold which prefix on which tier.
+///
+/// Events go in by `apply`, answers come out of `match`. One index serves one
+/// model at one block size. Settings are immutable and readable as properties.
+///
+/// Thread safety: every method may be called from any thread at any time.
+/// Queries take no lock and never wait for a writer; writers take turns. A query
+/// that overlaps an `apply` sees each stretch of the index as it was before or
+/// after, never half of it. There is no hidden thread, and no lock is held
+/// between calls.
+///
+/// Args:
+///     block_size: Tokens a block, 1 to 2^20.
+///     weights: What a block counts for in scores, by tier; those that are not
+///         given keep their default: device 1.0, host 0.75, disk 0.25, external
+///         0.25, shared 0.5.
+///     registered_only: Whether events of workers that were not registered are
+///         ignored and counted.
+///     orphan_blocks: How many blocks a holder may have waiting for their
+///         parent; the oldest are dropped and counted.
+///
+/// Raises:
+///     ConfigError: A setting is out of range.
+///
+/// Examples:
+///     >>> import kvindex
+///     >>> index = kvindex.Indexer(block_size=16)
+///     >>> stored = kvindex.BlockStored([101, 102], range(32))
+///     >>> index.apply([stored], worker="w0").stored
+///     2
+///     >>> index.match(range(48)).best()
+///     Match(worker='w0', dp_rank=0, depth=2, score=2.0, device=2, host=0,
+///     disk=0, external=0)
+///     >>> index
+///     kvindex.Indexer(block_size=16, workers=1, blocks=2)
+#[pyclass(frozen, module = "kvindex")]
+pub(crate) struct Indexer {
+    index: Index,
+    weights: WeightTable,
+    undecodable: AtomicU64,
+    rejected: AtomicU64,
+}
+
+#[pymethods]
+impl Indexer {
+    #[new]
+    #[pyo3(signature = (*, block_size, weights=None, registered_only=false, orphan_blocks=16384))]
+    fn new(
+        #[pyo3(from_py_with = block_size)] block_size: u32,
+        weights: Option<GivenWeights>,
+        registered_only: bool,
+        #[pyo3(from_py_with = orphan_blocks)] orphan_blocks: u32,
+    ) -> Result<Self, Error> {
+        let config = Config {
+            block_size,
+            registered_only,
+            orphan_blocks,
+        };
+        Ok(Self {
+            index: Index::new(config)?,
+            weights: WeightTable::default().with(weights.as_ref()),
+            undecodable: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        })
+    }
+
+    /// Tokens a block.
+    #[getter]
+    fn block_size(&self) -> u32 {
+        self.index.config().block_size
+    }
+
+    /// What a block counts for in scores, by tier.
+    #[getter]
+    fn weights<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.weights.dict(py)
+    }
+
+    /// Whether events of workers that were not registered are ignored.
+    #[getter]
+    fn registered_only(&self) -> bool {
+        self.index.config().registered_only
+    }
+
+    /// How many blocks a holder may have waiting for their parent.
+    #[getter]
+    fn orphan_blocks(&self) -> u32 {
+        self.index.config().orphan_blocks
+    }
+
+    /// Applies one batch of a worker's events.
+    ///
+    /// Bytes are decoded and hashed without the interpreter and outside the
+    /// index's lock. An event that cannot be applied costs only itself.
+    ///
+    /// Args:
+    ///     payload: One engine batch as it came off the wire (msgpack), or a
+    ///         sequence of `BlockStored`, `BlockRemoved` and `AllBlocksCleared`.
+    ///     worker: Whose events these are.
+    ///     dp_rank: The rank of a batch that names none.
+    ///     source: Which of the worker's streams; each counts its own batches.
+    ///     seq: The batch's number in its stream. An old one changes nothing, a
+    ///         jump is reported as a gap.
+    ///     epoch: What `register` returned; events of an older one are ignored.
+    ///         None is always current.
+    ///     strict: Whether to refuse the whole batch for a structural fault.
+    ///
+    /// Returns:
+    ///     What became of the batch.
+    ///
+    /// Raises:
+    ///     DecodeError: The bytes are no batch, or `strict` found a fault.
+    ///         Nothing was changed.
+    ///     TypeError: The payload is neither bytes nor events.
+    ///
+    /// Examples:
+    ///     >>> import kvindex
+    ///     >>> index = kvindex.Indexer(block_size=4)
+    ///     >>> index.apply([kvindex.AllBlocksCleared()], worker="w0", seq=7)
+    ///     ApplyReport(stored=0, removed=0, cleared=1, ignored=0, attached=0,
+    ///     reasons={}, status='ok', gap=None, dp_rank=0)
+    ///     >>> index.apply([], worker="w0", seq=9).gap
+    ///     (8, 8)
+    #[pyo3(signature = (
+        payload, /, *, worker, dp_rank=0, source="", seq=None, epoch=None, strict=false
+    ))]
+    fn apply(
+        &self,
+        py: Python<'_>,
+        payload: Payload<'_>,
+        worker: &str,
+        #[pyo3(from_py_with = rank)] dp_rank: u32,
+        source: &str,
+        seq: Option<u64>,
+        epoch: Option<u64>,
+        strict: bool,
+    ) -> Result<ApplyReport, Error> {
+        let origin = Origin {
+            worker,
+            rank: dp_rank,
+            source,
+            seq,
+            epoch,
+        };
+        let report = py.detach(|| {
+            let batch = decode(&payload.0).inspect_err(|_| {
+                self.undecodable.fetch_add(1, Ordering::Relaxed);
+            })?;
+            let batch = self.index.prepare(batch, strict).inspect_err(|_| {
+                self.rejected.fetch_add(1, Ordering::Relaxed);
+            })?;
+            Ok::<_, Error>(self.index.apply(&batch, &origin)?)
+        })?;
+        Ok(report.into())
+    }
+
+    /// Which workers hold how much of a prompt's prefix.
+    ///
+    /// Takes no lock, changes nothing, and is exact. 512 tokens cost 0.9 us to
+    /// read from a buffer and 15 us from a list.
+    ///
+    /// Args:
+    ///     tokens: The prompt, each token 0 to 2^32-1: a C-contiguous buffer of
+    ///         32- or 64-bit integers (numpy, array, memoryview) or a sequence of
+    ///         int. A trailing partial block is not looked at.
+    ///     lora_name: The adapter's name; None and "" mean none.
+    ///     cache_salt: The cache salt; None and "" mean none.
+    ///     mm: The prompt's images, (identifier, first token, length) each.
+    ///     workers: The only workers to look at: `Candidates`, or a sequence of
+    ///         names (the best rank each) and (name, rank). There is one row for
+    ///         each, in this order, zeros and unknown workers included. Without,
+    ///         there is a row for every holder with depth above 0, in no
+    ///         promised order.
+    ///     weights: Weights by tier for this query, over those of the index.
+    ///     cascade: Whether to walk the tiers one way instead, for comparison:
+    ///         first the blocks on the device, from there those on the host, then
+    ///         disk, then external; depth is their sum.
+    ///
+    /// Returns:
+    ///     One row a holder.
+    ///
+    /// Raises:
+    ///     OverflowError: A token is out of range; the message names it.
+    ///     TypeError: The tokens are no integers of 32 or 64 bits.
+    ///     BufferError: The buffer is not contiguous.
+    ///     ConfigError: A weight is out of range or of an unknown tier.
+    ///
+    /// Examples:
+    ///     >>> import kvindex
+    ///     >>> index = kvindex.Indexer(block_size=4)
+    ///     >>> gpu = kvindex.BlockStored([1, 2], range(8), medium="GPU")
+    ///     >>> cpu = kvindex.BlockStored([3], range(8, 12), 2, medium="CPU")
+    ///     >>> report = index.apply([gpu, cpu], worker="w0")
+    ///     >>> index.match(range(12)).to_dict()["score"]
+    ///     [2.75]
+    ///     >>> [row.depth for row in index.match(range(12), workers=["w1", "w0"])]
+    ///     [0, 3]
+    #[pyo3(name = "match", signature = (
+        tokens, /, *, lora_name=None, cache_salt=None, mm=None, workers=None, weights=None,
+        cascade=false
+    ))]
+    fn match_tokens(
+        &self,
+        tokens: Tokens,
+        lora_name: Option<&str>,
+        cache_salt: Option<&str>,
+        mm: Option<Images>,
+        workers: Option<Wanted>,
+        weights: Option<GivenWeights>,
+        cascade: bool,
+    ) -> Result<Matches, Error> {
+        let query = self.query(workers, weights.as_ref(), cascade);
+        let images = mm.unwrap_or_default();
+        let blocks = Blocks::Tokens {
+            tokens: &tokens.0,
+            images: &images.0,
+            seed: seed(lora_name, cache_salt),
+        };
+        Ok(query.find(&self.index, &blocks)?)
+    }
+
+    /// Answers several prompts in one call.
+    ///
+    /// Large calls run without the interpreter, so that other threads go on.
+    ///
+    /// Args:
+    ///     prompts: The tokens of each prompt, as for `match`.
+    ///     lora_name, cache_salt, mm, workers, weights, cascade: As for `match`, the
+    ///         same for all prompts.
+    ///
+    /// Returns:
+    ///     One answer a prompt, in order.
+    #[pyo3(signature = (
+        prompts, /, *, lora_name=None, cache_salt=None, mm=None, workers=None, weights=None,
+        cascade=false
+    ))]
+    fn match_many(
+        &self,
+        py: Python<'_>,
+        prompts: Prompts,
+        lora_name: Option<&str>,
+        cache_salt: Option<&str>,
+        mm: Option<Images>,
+        workers: Option<Wanted>,
+        weights: Option<GivenWeights>,
+        cascade: bool,
+    ) -> Result<Vec<Matches>, Error> {
+        let query = self.query(workers, weights.as_ref(), cascade);
+        let images = mm.unwrap_or_default();
+        let seed = seed(lora_name, cache_salt);
+        let total = prompts.0.iter().map(|tokens| tokens.0.len()).sum();
+        detach::when_long(py, prompts.0.len(), total, || {
+            let answers = prompts.0.iter().map(|tokens| {
+                let blocks = Blocks::Tokens {
+                    tokens: &tokens.0,
+                    images: &images.0,
+                    seed,
+                };
+                query.find(&self.index, &blocks)
+            });
+            Ok(answers.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Which workers hold how many leading ones of these blocks, by local keys.
+    ///
+    /// Args:
+    ///     local_keys: What `block_keys` returns: a buffer of 64-bit integers or a
+    ///         sequence of int, 0 to 2^64-1.
+    ///     workers, weights, cascade: As for `match`.
+    ///
+    /// Returns:
+    ///     One row a holder.
+    #[pyo3(signature = (local_keys, /, *, workers=None, weights=None, cascade=false))]
+    fn match_keys(
+        &self,
+        local_keys: Keys,
+        workers: Option<Wanted>,
+        weights: Option<GivenWeights>,
+        cascade: bool,
+    ) -> Result<Matches, Error> {
+        let query = self.query(workers, weights.as_ref(), cascade);
+        Ok(query.find(&self.index, &Blocks::Locals(&local_keys.0))?)
+    }
+
+    /// Which workers hold how many leading ones of these blocks, by chain keys.
+    ///
+    /// Args:
+    ///     chain_keys: What the function `chain_keys` returns: a buffer of 64-bit
+    ///         integers or a sequence of int, 0 to 2^64-1.
+    ///     workers, weights, cascade: As for `match`.
+    ///
+    /// Returns:
+    ///     One row a holder.
+    #[pyo3(signature = (chain_keys, /, *, workers=None, weights=None, cascade=false))]
+    fn match_chain(
+        &self,
+        chain_keys: Keys,
+        workers: Option<Wanted>,
+        weights: Option<GivenWeights>,
+        cascade: bool,
+    ) -> Result<Matches, Error> {
+        let query = self.query(workers, weights.as_ref(), cascade);
+        Ok(query.find(&self.index, &Blocks::Chain(&chain_keys.0))?)
+    }
+
+    /// Which workers hold how many leading ones of these blocks, by engine hashes.
+    ///
+    /// For engines whose hashes the caller can compute. A worker's row counts the
+    /// blocks that it holds under these very hashes. Waits for a write in
+    /// progress, without the interpreter.
+    ///
+    /// Args:
+    ///     engine_hashes: A sequence of int (the low 64 bits count) and bytes, or
+    ///         a buffer of 64-bit integers.
+    ///     workers, weights, cascade: As for `match`.
+    ///
+    /// Returns:
+    ///     One row a holder.
+    #[pyo3(signature = (engine_hashes, /, *, workers=None, weights=None, cascade=false))]
+    fn match_names(
+        &self,
+        py: Python<'_>,
+        engine_hashes: EngineHashes,
+        workers: Option<Wanted>,
+        weights: Option<GivenWeights>,
+        cascade: bool,
+    ) -> Result<Matches, Error> {
+        let query = self.query(workers, weights.as_ref(), cascade);
+        Ok(py.detach(|| query.find_names(&self.index, &engine_hashes.0))?)
+    }
+
+    /// Resolves a list of workers once for many queries.
+    ///
+    /// Args:
+    ///     names: Names (the best rank each) and (name, rank), in the order that
+    ///         the rows shall have.
+    ///
+    /// Returns:
+    ///     What `workers=` takes.
+    #[pyo3(signature = (names))]
+    #[expect(clippy::unused_self, reason = "belongs to the index for its users")]
+    fn candidates(&self, names: Wanted) -> Candidates {
+        names.into()
+    }
+
+    /// Says how a worker's later events are to be read.
+    ///
+    /// Registering again changes that, keeps what is held, and returns the same
+    /// epoch. An unregistered worker is read as `profile="auto"`.
+    ///
+    /// Args:
+    ///     worker: The worker's name.
+    ///     profile: "vllm", "sglang" or "auto".
+    ///     clears: The tiers that a clear empties, instead of the profile's.
+    ///     copies: The tiers on which a second store is a second copy, instead of
+    ///         the profile's.
+    ///     chunk_tokens: By tier, the tokens of the chunk that one hash without
+    ///         tokens stands for; a multiple of the block size.
+    ///     media: By medium, the tier that it means; comes before the standard
+    ///         ones, letter case aside.
+    ///     names: "shared" where equal hashes mean equal prefixes on all workers,
+    ///         "own" where the worker merely numbers its blocks.
+    ///     root_hash: The parent that means "no parent", besides none at all.
+    ///     lora_ids: By number, the name of an adapter that events only number.
+    ///
+    /// Returns:
+    ///     The worker's epoch, for `apply`.
+    ///
+    /// Raises:
+    ///     ConfigError: A setting is unknown or out of range.
+    #[pyo3(signature = (
+        worker, *, profile="vllm", clears=None, copies=None, chunk_tokens=None, media=None,
+        names=None, root_hash=None, lora_ids=None
+    ))]
+    fn register(
+        &self,
+        py: Python<'_>,
+        worker: &str,
+        profile: &str,
+        clears: Option<Tiers>,
+        copies: Option<Tiers>,
+        chunk_tokens: Option<ChunkTokens>,
+        media: Option<Media>,
+        names: Option<&str>,
+        root_hash: Option<RootHash>,
+        lora_ids: Option<LoraIds>,
+    ) -> Result<u64, Error> {
+        let habits = profile::of_kind(profile)?;
+        let profile = Profile {
+            clears: clears.map_or(habits.clears, |tiers| Some(tiers.0)),
+            copies: copies.map_or(habits.copies, |tiers| tiers.0),
+            chunk_tokens: chunk_tokens.map_or(habits.chunk_tokens, |chunks| chunks.0),
+            media: media.map_or(habits.media, |media| media.0),
+            own_names: names.map_or(Ok(habits.own_names), profile::own_names)?,
+            root: root_hash.map_or(habits.root, |root| Some(root.0)),
+            lora_ids: lora_ids.map_or(habits.lora_ids, |names| names.0),
+            kind: habits.kind,
+        };
+        Ok(py.detach(|| self.index.register(worker, profile))?)
+    }
+
+    /// Forgets what one rank of a worker holds, its stream's position included.
+    ///
+    /// Keeps the worker's profile and epoch. Takes no time, whatever it holds.
+    ///
+    /// Args:
+    ///     worker: The worker's name.
+    ///     dp_rank: The rank.
+    ///
+    /// Returns:
+    ///     Whether there was anything to forget.
+    #[pyo3(signature = (worker, *, dp_rank=0))]
+    fn reset(
+        &self,
+        py: Python<'_>,
+        worker: &str,
+        #[pyo3(from_py_with = rank)] dp_rank: u32,
+    ) -> Result<bool, Error> {
+        Ok(py.detach(|| self.index.reset(worker, dp_rank))?)
+    }
+
+    /// Forgets a worker with all its ranks and its profile, and ends its epoch.
+    ///
+    /// Takes no time, whatever it holds.
+    ///
+    /// Args:
+    ///     worker: The worker's name.
+    ///
+    /// Returns:
+    ///     Whether there was anything to forget.
+    #[pyo3(signature = (worker))]
+    fn remove_worker(&self, py: Python<'_>, worker: &str) -> Result<bool, Error> {
+        Ok(py.detach(|| self.index.remove_worker(worker))?)
+    }
+
+    /// Forgets what all workers hold; keeps profiles, epochs and counters.
+    fn clear(&self, py: Python<'_>) -> Result<(), Error> {
+        Ok(py.detach(|| self.index.clear())?)
+    }
+
+    /// The state of every worker's rank.
+    fn workers(&self, py: Python<'_>) -> Result<Vec<WorkerState>, Error> {
+        let holders = py.detach(|| self.index.holders())?;
+        Ok(holders.into_iter().map(WorkerState::from).collect())
+    }
+
+    /// Totals: sizes, and batches, events and reasons since the start.
+    ///
+    /// Returns:
+    ///     Names to numbers; `batches`, `events` and `reasons` are dicts in turn.
+    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>, Error> {
+        let stats = py.detach(|| self.index.stats())?;
+        let refused = Refused {
+            undecodable: self.undecodable.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+        };
+        Ok(explain::stats(py, &stats, refused)?)
+    }
+
+    /// Why the answer for one rank of a worker is what it is. For people.
+    ///
+    /// Args:
+    ///     tokens: As for `match`.
+    ///     worker: The worker's name.
+    ///     dp_rank: The rank.
+    ///     lora_name, cache_salt, mm: As for `match`.
+    ///
+    /// Returns:
+    ///     The row's fields; `blocks`, the query's whole blocks; `stop`, one
+    ///     sentence about what ends the depth; `tiers`, for each block that the
+    ///     index knows the names of the tiers on which this worker has it;
+    ///     `known_worker`, `seq`, `orphans` and `duplicates`.
+    ///
+    /// Examples:
+    ///     >>> import kvindex
+    ///     >>> index = kvindex.Indexer(block_size=4)
+    ///     >>> stored = kvindex.BlockStored([1, 2], range(8))
+    ///     >>> report = index.apply([stored], worker="w0")
+    ///     >>> index.explain(range(12), worker="w0")["stop"]
+    ///     'nobody holds block 2 under this prefix'
+    #[pyo3(signature = (
+        tokens, /, *, worker, dp_rank=0, lora_name=None, cache_salt=None, mm=None
+    ))]
+    fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        tokens: Tokens,
+        worker: &str,
+        #[pyo3(from_py_with = rank)] dp_rank: u32,
+        lora_name: Option<&str>,
+        cache_salt: Option<&str>,
+        mm: Option<Images>,
+    ) -> Result<Bound<'py, PyDict>, Error> {
+        let images = mm.unwrap_or_default();
+        let blocks = Blocks::Tokens {
+            tokens: &tokens.0,
+            images: &images.0,
+            seed: seed(lora_name, cache_salt),
+        };
+        let why = py.detach(|| query::explain(&self.index, &blocks, worker, dp_rank))?;
+        let weights = self.weights.tiers();
+        Ok(explain::explanation(py, worker, dp_rank, &why, &weights)?)
+    }
+
+    /// How many distinct blocks are held.
+    fn __len__(&self, py: Python<'_>) -> Result<usize, Error> {
+        Ok(py.detach(|| self.index.blocks())? as usize)
+    }
+
+    /// True: an empty index is an index.
+    #[expect(clippy::unused_self, reason = "Python's protocol")]
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __repr__(&self) -> String {
+        let (workers, blocks) = self.index.size_hint();
+        let size = self.block_size();
+        format!("kvindex.Indexer(block_size={size}, workers={workers}, blocks={blocks})")
+    }
+
+    #[expect(clippy::unused_self, reason = "Python's protocol")]
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "an Indexer cannot be pickled or copied: make a new one and replay the events",
+        ))
+    }
+}
+
+impl Indexer {
+    fn query(
+        &self,
+        workers: Option<Wanted>,
+        weights: Option<&GivenWeights>,
+        cascade: bool,
+    ) -> Query {
+        Query::new(workers, self.weights, weights, cascade)
+    }
+}
+
+fn seed(lora_name: Option<&str>, cache_salt: Option<&str>) -> u64 {
+    namespace_seed(
+        lora_name.unwrap_or_default(),
+        cache_salt.unwrap_or_default(),
+    )
+}

@@ -1,0 +1,144 @@
+//! Questions and answers.
+
+use std::sync::Arc;
+
+use crate::key::Span;
+use crate::roster::Names;
+
+/// The blocks that are asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Blocks<'a> {
+    /// A prompt: hashed as far as the match goes.
+    Tokens {
+        /// The prompt.
+        tokens: &'a [u32],
+        /// The prompt's images.
+        images: &'a [Span],
+        /// The namespace's seed, from `key::namespace_seed`.
+        seed: u64,
+    },
+    /// Local keys, computed by the caller.
+    Locals(&'a [u64]),
+    /// Chain keys, computed by the caller.
+    Chain(&'a [u64]),
+}
+
+/// Weights of the tiers, nearest first.
+pub type Weights = [f64; 4];
+
+/// A worker, or one rank of it, that a query asks about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The worker.
+    pub worker: Arc<str>,
+    /// The rank; `None` = the worker's best one.
+    pub rank: Option<u32>,
+}
+
+/// What is asked of a query, besides the blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// The only holders to look at: one row each, in order.
+    pub candidates: Option<&'a [Candidate]>,
+    /// The weights by which a worker's best rank is chosen.
+    pub weights: Weights,
+    /// The one-way walk over the tiers instead of the union.
+    pub cascade: bool,
+}
+
+/// One holder's answer. All numbers are blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Its dense number, to be looked up in [`Found::names`]; `u32::MAX` for a
+    /// candidate that is unknown.
+    pub holder: u32,
+    /// Its data-parallel rank.
+    pub rank: u32,
+    /// How many leading blocks it holds.
+    pub depth: u32,
+    /// How many of them lie nearest on each tier.
+    pub tiers: [u32; 4],
+}
+
+impl Row {
+    /// The sum of each tier's blocks times its weight.
+    pub fn score(&self, weights: &Weights) -> f64 {
+        let terms = self.tiers.iter().zip(weights);
+        terms
+            .map(|(&blocks, weight)| f64::from(blocks) * weight)
+            .sum()
+    }
+
+    /// Whether this row is a better answer for one worker than another is.
+    pub(crate) fn beats(&self, other: &Self, weights: &Weights) -> bool {
+        let (own, its) = (self.score(weights), other.score(weights));
+        own > its || (own >= its && self.depth > other.depth)
+    }
+}
+
+/// An answer: one row a holder in no order, or one a candidate in theirs.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// The names of their holders.
+    pub names: Arc<Names>,
+}
+
+/// One holder's state. All numbers but `seq` are blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderState {
+    /// The worker.
+    pub worker: Arc<str>,
+    /// The rank.
+    pub rank: u32,
+    /// Distinct blocks held on each tier.
+    pub tiers: [u64; 4],
+    /// The number of the last batch of any source.
+    pub seq: Option<u64>,
+    /// Blocks that wait for their parent.
+    pub orphans: u64,
+    /// Batches seen before, in a row.
+    pub duplicates: u64,
+}
+
+/// Why one holder's answer to one query is what it is. All numbers are blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Explanation {
+    /// Whole blocks of the query.
+    pub blocks: u64,
+    /// Leading blocks that anybody's chain in the index has.
+    pub known: u64,
+    /// The holder's row.
+    pub row: Row,
+    /// For each known block: a bit for every tier on which the holder has it,
+    /// whether or not it counts there.
+    pub held: Vec<u8>,
+    /// The holder's state, where it is known.
+    pub state: Option<HolderState>,
+}
+
+/// Totals of an index.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Distinct blocks held.
+    pub blocks: u64,
+    /// Workers that are registered or have sent events.
+    pub workers: u64,
+    /// Holders.
+    pub holders: u64,
+    /// Claims: distinct blocks of every holder and tier.
+    pub claims: u64,
+    /// Blocks that wait for their parent.
+    pub orphans: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Names that are bound to blocks.
+    pub names: u64,
+    /// Bytes of memory in use for all of this, roughly.
+    pub bytes: u64,
+    /// Bytes that the index keeps for later use besides.
+    pub reserve: u64,
+    /// What became of all batches.
+    pub totals: crate::report::Totals,
+}

@@ -1,0 +1,295 @@
+//! Holding and giving up: copies, units, and what follows for names.
+
+use crate::claims::{Claim, UNIT};
+use crate::event::{Name, Tier};
+use crate::holder::Slot;
+use crate::member::{Copies, Identity, Role, Unit};
+use crate::run::Block;
+use crate::store::Piece;
+use crate::writer::Writer;
+
+/// Where a copy lies, and how copies are counted there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) holder: u32,
+    pub(crate) tier: Tier,
+    /// Whether a second store is a second copy.
+    pub(crate) counting: bool,
+    /// Blocks of one chunk of the tier; 0 = no chunks.
+    pub(crate) chunk: u32,
+}
+
+impl Writer {
+    /// The member of a target, begun where there is none.
+    fn member(&mut self, target: Target, role: Role) -> u32 {
+        let holder = self.holders.get_mut(target.holder);
+        let slots = &mut holder.members[target.tier as usize];
+        let known = slots
+            .iter()
+            .find(|slot| slot.role == role && slot.chunk == target.chunk);
+        if let Some(slot) = known {
+            return slot.number;
+        }
+        let identity = Identity {
+            holder: target.holder,
+            tier: target.tier,
+            role,
+            chunk: target.chunk,
+        };
+        let number = self.members.begin(&self.store.shared, identity);
+        slots.push(Slot {
+            number,
+            role,
+            chunk: target.chunk,
+        });
+        number
+    }
+
+    /// Stores blocks, each under its name.
+    pub(crate) fn hold(&mut self, target: Target, piece: Piece, names: &[Name]) {
+        let member = self.member(target, Role::Plain);
+        self.store.tidy(piece.run);
+        let gaps = if piece.fresh {
+            vec![piece.range()]
+        } else {
+            self.store.uncovered(piece.run, &piece.range())
+        };
+        self.store.revive(piece.run, &gaps, piece.fresh);
+        let mut news = 0;
+        for (offset, &name) in piece.range().zip(names) {
+            let block = Block::new(piece.run, offset);
+            let held = !piece.fresh && self.store.covers(member, block);
+            if !held && !self.held_besides(target, member, block) {
+                news += 1;
+            }
+            self.announce(target, member, block, name, held);
+        }
+        self.store.cover(piece.run, member, &piece.range());
+        self.holders.get_mut(target.holder).held[target.tier as usize] += news;
+    }
+
+    /// Gives a block a name and counts the copy under it.
+    fn announce(&mut self, target: Target, member: u32, block: Block, name: Name, held: bool) {
+        let before = self.store.places.primary(&self.store.shared, block);
+        self.bind(block, name);
+        let is_primary = before.is_none_or(|primary| primary == name);
+        let copies = &mut self.members.get_mut(member).copies;
+        if !held {
+            if !is_primary {
+                copies.insert(block, vec![Copies { name, count: 1 }]);
+            }
+            return;
+        }
+        if !target.counting && is_primary && !copies.contains_key(&block) {
+            return;
+        }
+        let implied = || {
+            let name = before.expect("a held block has a name");
+            vec![Copies { name, count: 1 }]
+        };
+        let list = copies.entry(block).or_insert_with(implied);
+        match list.iter_mut().find(|copies| copies.name.matches(name)) {
+            Some(copies) => copies.count += u32::from(target.counting),
+            None => list.push(Copies { name, count: 1 }),
+        }
+    }
+
+    fn bind(&mut self, block: Block, name: Name) {
+        self.store.places.bind(&self.store.shared, block, name);
+        if !self.orphans.is_empty() {
+            self.announced.push(name);
+        }
+    }
+
+    /// Whether another member of the same holder and tier holds a block.
+    fn held_besides(&self, target: Target, member: u32, block: Block) -> bool {
+        let slots = &self.holders.get(target.holder).members[target.tier as usize];
+        let mut others = slots.iter().filter(|slot| slot.number != member);
+        others.any(|slot| self.store.covers(slot.number, block))
+    }
+
+    /// Takes one copy of everything that a holder holds on a tier under a name;
+    /// whether there was anything.
+    pub(crate) fn release(&mut self, holder: u32, tier: Tier, name: Name) -> bool {
+        let meanings = self.store.places.meanings(&self.store.shared, name);
+        let slots = self.holders.get(holder).members[tier as usize].clone();
+        let mut released = false;
+        for block in meanings.iter() {
+            for slot in &slots {
+                let target = Target {
+                    holder,
+                    tier,
+                    counting: true,
+                    chunk: slot.chunk,
+                };
+                released |= self.store.tidy(block.run())
+                    && match slot.role {
+                        Role::Plain => self.release_block(target, slot.number, block, name),
+                        Role::Unit => self.release_units(target, slot.number, block, name),
+                        Role::Shadow => false,
+                    };
+            }
+        }
+        released
+    }
+
+    fn release_block(&mut self, target: Target, member: u32, block: Block, name: Name) -> bool {
+        if !self.store.covers(member, block) || !self.has_name(member, block, name) {
+            return false;
+        }
+        let copies = &mut self.members.get_mut(member).copies;
+        if let Some(list) = copies.get_mut(&block) {
+            for copies in list.iter_mut() {
+                copies.count -= u32::from(copies.name.matches(name));
+            }
+            list.retain(|copies| copies.count > 0);
+            if !list.is_empty() {
+                let primary = self.store.places.primary(&self.store.shared, block);
+                let plain = Copies {
+                    name: primary.expect("a held block has a name"),
+                    count: 1,
+                };
+                if *list == [plain] {
+                    copies.remove(&block);
+                }
+                return true;
+            }
+            copies.remove(&block);
+        }
+        let range = block.offset()..block.offset() + 1;
+        self.store.uncover(block.run(), member, &range);
+        if !self.held_besides(target, member, block) {
+            self.holders.get_mut(target.holder).held[target.tier as usize] -= 1;
+        }
+        self.store.settle(block.run(), &range);
+        true
+    }
+
+    /// Stores `length` blocks up to `last`, which has as many before it, as one
+    /// piece under a name.
+    pub(crate) fn hold_unit(&mut self, target: Target, last: Block, length: u32, name: Name) {
+        let member = self.member(target, Role::Unit);
+        self.member(target, Role::Shadow);
+        self.store.pin(last);
+        self.store.tidy(last.run());
+        let units = self.members.get(member).units.get(&last);
+        let units = units.map(Vec::as_slice).unwrap_or_default();
+        let mut same = units.iter().filter(|unit| u32::from(unit.length) == length);
+        if same.next().is_none() {
+            self.claim_unit(target, member, last, length as u16);
+        }
+        self.bind(last, name);
+        let units = self.members.get_mut(member).units.entry(last).or_default();
+        let known = units
+            .iter_mut()
+            .find(|unit| u32::from(unit.length) == length && unit.copies.name.matches(name));
+        match known {
+            Some(unit) => unit.copies.count += u32::from(target.counting),
+            None => units.push(Unit {
+                length: length as u16,
+                copies: Copies { name, count: 1 },
+            }),
+        }
+        self.store.unpin();
+    }
+
+    fn claim_unit(&mut self, target: Target, member: u32, last: Block, length: u16) {
+        for piece in self.pieces(last, length) {
+            self.store.tidy(piece.run);
+            let gaps = self.store.uncovered(piece.run, &piece.range());
+            self.store.revive(piece.run, &gaps, false);
+            let alone = self.held_alone(target, &piece);
+            self.holders.get_mut(target.holder).held[target.tier as usize] += alone;
+            let word = self.unit_word(target, member, last, length, &piece);
+            self.store.add_word(piece.run, word);
+        }
+    }
+
+    fn release_units(&mut self, target: Target, member: u32, block: Block, name: Name) -> bool {
+        let units = &mut self.members.get_mut(member).units;
+        let Some(list) = units.get_mut(&block) else {
+            return false;
+        };
+        let mut lengths: Vec<u16> = Vec::new();
+        let mut released = false;
+        for unit in list
+            .iter_mut()
+            .filter(|unit| unit.copies.name.matches(name))
+        {
+            unit.copies.count -= 1;
+            released = true;
+            if unit.copies.count == 0 {
+                lengths.push(unit.length);
+            }
+        }
+        list.retain(|unit| unit.copies.count > 0);
+        lengths.retain(|length| !list.iter().any(|unit| unit.length == *length));
+        lengths.dedup();
+        if list.is_empty() {
+            units.remove(&block);
+        }
+        // The way back through earlier runs must not go while it is walked.
+        self.store.pin(block);
+        for length in lengths {
+            for piece in self.pieces(block, length) {
+                self.store.tidy(piece.run);
+                let word = self.unit_word(target, member, block, length, &piece);
+                self.store.remove_word(piece.run, word);
+                let alone = self.held_alone(target, &piece);
+                self.holders.get_mut(target.holder).held[target.tier as usize] -= alone;
+                self.store.settle(piece.run, &piece.range());
+            }
+        }
+        self.store.unpin();
+        released
+    }
+
+    /// The pieces of a unit, the one with the last block first.
+    fn pieces(&self, last: Block, length: u16) -> Vec<Piece> {
+        let (mut pieces, mut left, mut next) = (Vec::new(), u32::from(length), Some(last));
+        while let Some(block) = next.filter(|_| left > 0) {
+            let (piece, before) = self.store.piece_up_to(block, left);
+            left -= piece.len() as u32;
+            pieces.push(piece);
+            next = before;
+        }
+        pieces
+    }
+
+    /// The word for a piece of a unit: only the run of the last block has the
+    /// unit's own, the others have shadows.
+    fn unit_word(&self, target: Target, unit: u32, last: Block, length: u16, piece: &Piece) -> u64 {
+        if piece.last() == last {
+            return Claim {
+                member: unit | UNIT,
+                start: length,
+                end: piece.end,
+            }
+            .pack();
+        }
+        let slots = &self.holders.get(target.holder).members[target.tier as usize];
+        let shadow = slots
+            .iter()
+            .find(|slot| slot.role == Role::Shadow && slot.chunk == target.chunk)
+            .expect("units have shadows");
+        Claim::plain(shadow.number, &piece.range()).pack()
+    }
+
+    /// How many blocks of a piece no member of the holder and tier holds.
+    fn held_alone(&self, target: Target, piece: &Piece) -> u64 {
+        let blocks = piece.range().map(|offset| Block::new(piece.run, offset));
+        let alone = blocks.filter(|block| !self.held_besides(target, u32::MAX, *block));
+        alone.count() as u64
+    }
+
+    /// Ends a holder's members of one tier: what it held there is gone.
+    pub(crate) fn drop_tier(&mut self, holder: u32, tier: Tier) {
+        let held = self.holders.get_mut(holder);
+        held.held[tier as usize] = 0;
+        for slot in std::mem::take(&mut held.members[tier as usize]) {
+            self.members.end(&self.store.shared, slot.number);
+            self.store.outdate();
+        }
+        self.drop_waiting(holder, Some(tier));
+    }
+}

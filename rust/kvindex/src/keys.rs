@@ -1,0 +1,110 @@
+//! The query's chain keys, computed in slices as the match proceeds, so that a
+//! prompt that diverges early is not hashed to its end.
+
+use crate::found::Blocks;
+use crate::key::{BlockHasher, Prompt, chain};
+
+/// Blocks computed at a time.
+const SLICE: usize = 32;
+
+/// Where keys come from.
+#[derive(Debug)]
+enum Source<'a> {
+    /// They are all there.
+    Chain(&'a [u64]),
+    Locals(&'a [u64]),
+    Prompt(Prompt<'a>, BlockHasher),
+}
+
+/// Chain keys of one query: those that were needed so far.
+#[derive(Debug)]
+pub(crate) struct Keys<'a> {
+    computed: Vec<u64>,
+    total: usize,
+    source: Source<'a>,
+}
+
+impl<'a> Keys<'a> {
+    /// The keys of some blocks; `scratch` is reused for them. `pairs` concerns
+    /// prompts only.
+    pub(crate) fn new(
+        blocks: &Blocks<'a>,
+        block_size: usize,
+        pairs: bool,
+        mut scratch: Vec<u64>,
+    ) -> Self {
+        scratch.clear();
+        let (total, source) = match *blocks {
+            Blocks::Chain(keys) => (keys.len(), Source::Chain(keys)),
+            Blocks::Locals(keys) => (keys.len(), Source::Locals(keys)),
+            Blocks::Tokens {
+                tokens,
+                images,
+                seed,
+            } => {
+                let prompt = Prompt {
+                    tokens,
+                    images,
+                    block_size,
+                    pairs,
+                };
+                let hasher = BlockHasher::new(seed);
+                (prompt.blocks(), Source::Prompt(prompt, hasher))
+            }
+        };
+        Self {
+            computed: scratch,
+            total,
+            source,
+        }
+    }
+
+    /// Blocks of the query.
+    pub(crate) fn total(&self) -> usize {
+        self.total
+    }
+
+    /// The key of a block, computed if need be.
+    pub(crate) fn get(&mut self, block: usize) -> u64 {
+        self.reach(block + 1);
+        self.known(block)
+    }
+
+    /// A key that was computed before.
+    pub(crate) fn known(&self, block: usize) -> u64 {
+        match self.source {
+            Source::Chain(keys) => keys[block],
+            _ => self.computed[block],
+        }
+    }
+
+    /// Computes at least that many keys; returns how many there are now.
+    pub(crate) fn reach(&mut self, blocks: usize) -> usize {
+        while self.computed.len() < blocks {
+            let start = self.computed.len();
+            let end = (start + SLICE).min(self.total);
+            match &mut self.source {
+                Source::Chain(_) => return self.total,
+                Source::Locals(locals) => {
+                    for &local in &locals[start..end] {
+                        self.computed
+                            .push(chain(self.computed.last().copied(), local));
+                    }
+                }
+                Source::Prompt(prompt, hasher) => {
+                    for block in start..end {
+                        let local = prompt.local(hasher, block);
+                        self.computed
+                            .push(chain(self.computed.last().copied(), local));
+                    }
+                }
+            }
+        }
+        self.computed.len()
+    }
+
+    /// The scratch memory back.
+    pub(crate) fn into_scratch(self) -> Vec<u64> {
+        self.computed
+    }
+}

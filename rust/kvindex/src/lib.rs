@@ -1,0 +1,57 @@
+//! kvindex tells an LLM request router which workers already hold the KV cache
+//! of a prompt's prefix, how deep, and on which storage tier.
+//!
+//! The crate is the index alone: plain slices and integers in, rows out, no
+//! I/O, no clock and no thread of its own. Data flows one way through its
+//! files, and each answers one question:
+//!
+//! - `event` what did an engine say? `decode` from which bytes?
+//! - `profile` how does this source behave?
+//! - `key` which prefix is it? `prepare` does it fit together?
+//! - `apply` what does that mean here? `resolve` and `hold` carry it out
+//! - `holder` who says so? `place` where is the block of that name? `orphan`
+//!   and if the parent is unknown?
+//! - `run`, `head`, `claims` the structure; `store` and `cover` write it
+//! - `query` reads it; `arena` and `version` make that safe while it is written
+#![forbid(unsafe_code)]
+
+mod apply;
+mod arena;
+mod by_name;
+mod claims;
+mod cover;
+pub mod decode;
+pub mod error;
+pub mod event;
+
+mod found;
+mod head;
+mod hold;
+mod holder;
+mod index;
+pub mod key;
+mod keys;
+mod member;
+mod mix;
+mod namespace;
+mod orphan;
+mod place;
+mod prepare;
+pub mod profile;
+mod query;
+mod report;
+mod resolve;
+mod roster;
+mod run;
+mod store;
+mod sync;
+mod tally;
+mod version;
+mod writer;
+
+pub use found::{Blocks, Candidate, Explanation, Found, HolderState, Options, Row, Stats, Weights};
+pub use index::{Config, Index, MAX_BLOCK_SIZE, Origin};
+pub use prepare::Prepared;
+pub use query::Walk;
+pub use report::{Report, Status, Totals};
+pub use roster::Names;

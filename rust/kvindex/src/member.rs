@@ -1,0 +1,154 @@
+//! Members: one tier of one holder, from one clear to the next.
+//!
+//! Claims name members, so that a clear is the end of a member: its word is set
+//! to zero, which every reader sees at once, and the claims are dropped later.
+//! A number is given out again when no claim of it is left.
+//!
+//! ```text
+//! word   holder (32 bits) | tier (2) | role (2) | blocks a chunk (28); 0 = gone
+//! ```
+
+use crate::claims::UNIT;
+use crate::event::{Name, Tier};
+use crate::mix::MixMap;
+use crate::run::{Block, Shared};
+use crate::sync::Ordering::Relaxed;
+use crate::sync::{Ordering, fence};
+
+/// What a member's claims mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Each block for itself.
+    Plain = 1,
+    /// Several blocks that are of use only together; the words of this role are
+    /// unit words, in the run of a unit's last block.
+    Unit = 2,
+    /// The parts of units in earlier runs: held, and credited by the unit word.
+    Shadow = 3,
+}
+
+/// The fields of a member's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) holder: u32,
+    pub(crate) tier: Tier,
+    pub(crate) role: Role,
+    /// Blocks of one chunk of the tier; 0 = no chunks.
+    pub(crate) chunk: u32,
+}
+
+impl Identity {
+    fn pack(self) -> u64 {
+        let low = ((self.tier as u32) << 30) | ((self.role as u32) << 28) | self.chunk;
+        (u64::from(self.holder) << 32) | u64::from(low)
+    }
+
+    /// `None` for a member that is gone.
+    pub(crate) fn unpack(word: u64) -> Option<Self> {
+        let role = match (word >> 28) & 3 {
+            0 => return None,
+            1 => Role::Plain,
+            2 => Role::Unit,
+            _ => Role::Shadow,
+        };
+        Some(Self {
+            holder: (word >> 32) as u32,
+            tier: Tier::ALL[(word >> 30) as usize & 3],
+            role,
+            chunk: word as u32 & 0x0fff_ffff,
+        })
+    }
+}
+
+/// A name's copies of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copies {
+    pub(crate) name: Name,
+    pub(crate) count: u32,
+}
+
+/// One unit that ends with a block, by name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    pub(crate) length: u16,
+    pub(crate) copies: Copies,
+}
+
+/// What only the writer keeps about a member.
+#[derive(Debug, Default)]
+pub(crate) struct Member {
+    /// The copies of the blocks that are not simply held once under their
+    /// primary name.
+    pub(crate) copies: MixMap<Block, Vec<Copies>>,
+    /// The units that end with a block.
+    pub(crate) units: MixMap<Block, Vec<Unit>>,
+}
+
+/// All members.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    slots: Vec<Member>,
+    free: Vec<u32>,
+    /// Gone since the sweep that is under way began; and before.
+    ended: Vec<u32>,
+    sweeping: Vec<u32>,
+}
+
+impl Members {
+    /// A new member; the number carries [`UNIT`] where its words are unit words.
+    pub(crate) fn begin(&mut self, shared: &Shared, identity: Identity) -> u32 {
+        let number = if let Some(number) = self.free.pop() {
+            let reused = shared.reuse.load(Relaxed) + 1;
+            shared.reuse.store(reused, Relaxed);
+            // ORDERING: Release pairs with the Acquire fence at the end of a
+            // query: one that saw the new word sees that a number was reused.
+            fence(Ordering::Release);
+            number
+        } else {
+            self.slots.push(Member::default());
+            (self.slots.len() - 1) as u32
+        };
+        shared.members.make(number);
+        shared.members.record(number)[0].store(identity.pack(), Relaxed);
+        if identity.role == Role::Unit {
+            number | UNIT
+        } else {
+            number
+        }
+    }
+
+    /// Ends a member: none of its claims counts from now on.
+    pub(crate) fn end(&mut self, shared: &Shared, number: u32) {
+        let number = number & !UNIT;
+        shared.members.record(number)[0].store(0, Relaxed);
+        self.slots[number as usize] = Member::default();
+        self.ended.push(number);
+    }
+
+    pub(crate) fn get(&self, number: u32) -> &Member {
+        &self.slots[(number & !UNIT) as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut Member {
+        &mut self.slots[(number & !UNIT) as usize]
+    }
+
+    /// Whether claims of members that are gone may be left somewhere.
+    pub(crate) fn to_sweep(&self) -> bool {
+        !(self.ended.is_empty() && self.sweeping.is_empty())
+    }
+
+    /// Begins a sweep where none is under way; whether it did.
+    pub(crate) fn begin_sweep(&mut self) -> bool {
+        if !self.sweeping.is_empty() {
+            return false;
+        }
+        std::mem::swap(&mut self.sweeping, &mut self.ended);
+        true
+    }
+
+    /// All runs were looked at: the numbers are free again.
+    pub(crate) fn end_sweep(&mut self) {
+        self.free.append(&mut self.sweeping);
+    }
+}

@@ -1,0 +1,135 @@
+//! How does this source behave? Copies or sets, clears, chunks, media, names.
+
+use crate::error::ConfigError;
+use crate::event::{Name, Tier};
+
+/// A value for each tier, nearest first.
+pub type PerTier<T> = [T; 4];
+
+/// The kinds of event source whose habits are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Not registered: the habits that do least harm.
+    #[default]
+    Auto,
+    /// vLLM and what speaks its dialect.
+    Vllm,
+    /// SGLang.
+    Sglang,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Vllm, Self::Sglang];
+
+    /// The kind's name in every interface.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// How one source's events are read. Immutable once it is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Which kind of source.
+    pub kind: Kind,
+    /// The tiers that a clear empties, where the user said so.
+    pub clears: Option<PerTier<bool>>,
+    /// The tiers on which a second store is a second copy.
+    pub copies: PerTier<bool>,
+    /// Tokens of one chunk on a tier; 0 = the tier has no chunks.
+    pub chunk_tokens: PerTier<u32>,
+    /// Media besides the standard ones, in lower case; they come first.
+    pub media: Vec<(String, Tier)>,
+    /// Whether a hash only ever means this holder's own blocks.
+    pub own_names: bool,
+    /// The parent value that means "no parent".
+    pub root: Option<Name>,
+    /// Names of adapters that come as integers.
+    pub lora_ids: Vec<(i64, String)>,
+}
+
+impl Profile {
+    /// The habits of a kind.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            clears: None,
+            copies: [true, true, false, false],
+            chunk_tokens: [0; 4],
+            media: Vec::new(),
+            own_names: false,
+            root: None,
+            lora_ids: Vec::new(),
+        }
+    }
+
+    /// Checks that chunks are whole blocks, and at most `most` of them.
+    pub(crate) fn check(&self, block_size: u32, most: u64) -> Result<(), ConfigError> {
+        for (tier, tokens) in Tier::ALL.into_iter().zip(self.chunk_tokens) {
+            if !tokens.is_multiple_of(block_size) || u64::from(tokens / block_size) > most {
+                return Err(ConfigError(format!(
+                    "chunk_tokens for {} must be a multiple of the block size \
+                     {block_size} and at most {most} blocks, not {tokens}",
+                    tier.name()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a block without a namespace of its own has its parent's.
+    pub fn inherits_namespace(&self) -> bool {
+        self.kind != Kind::Sglang
+    }
+
+    /// The tiers that clear number `nth` of `total` in one batch empties.
+    ///
+    /// vLLM's offloading connectors queue a clear of their own behind that of
+    /// the GPU pool.
+    pub fn cleared(&self, nth: usize, total: usize) -> PerTier<bool> {
+        match (self.clears, self.kind) {
+            (Some(tiers), _) => tiers,
+            (None, Kind::Vllm) if total == 2 && nth == 0 => [true, false, false, false],
+            (None, Kind::Vllm) if total == 2 => [false, true, true, false],
+            (None, Kind::Vllm) => [true, true, false, false],
+            (None, _) => [true; 4],
+        }
+    }
+
+    /// The tier that a medium means; `None` where it is unknown.
+    pub fn tier(&self, medium: Option<&str>, remote: bool) -> Option<Tier> {
+        let lower = medium.map(str::to_ascii_lowercase);
+        let own = lower
+            .as_deref()
+            .and_then(|lower| self.media.iter().find(|(name, _)| name == lower));
+        if let Some(&(_, tier)) = own {
+            return Some(tier);
+        }
+        if remote {
+            return Some(Tier::External);
+        }
+        Some(match lower.as_deref() {
+            None | Some("gpu" | "device") => Tier::Device,
+            Some("cpu" | "cpu_pinned" | "cpu_tier1") => Tier::Host,
+            Some("cpu_tier2" | "disk" | "nvme" | "ssd" | "storage") => Tier::Disk,
+            Some("external" | "network" | "remote" | "shared") => Tier::External,
+            Some(_) => return None,
+        })
+    }
+
+    /// The name of an adapter that came as an integer.
+    pub fn lora_name(&self, id: i64) -> Option<&str> {
+        let named = self.lora_ids.iter().find(|(known, _)| *known == id);
+        named.map(|(_, name)| name.as_str())
+    }
+}

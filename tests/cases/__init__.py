@@ -1,0 +1,1 @@
+"""Faults that were reported of other products, as inputs with answers."""

@@ -1,0 +1,134 @@
+"""What the model remembers: plain lists and dicts."""
+
+from dataclasses import dataclass, field
+
+from tests.model_read import Block, Name, Store
+
+Holder = tuple[str, int]
+WEIGHTS = {
+    "device": 1.0,
+    "host": 0.75,
+    "disk": 0.25,
+    "external": 0.25,
+    "shared": 0.5,
+}
+
+
+@dataclass
+class Profile:
+    """How a worker's events are read."""
+
+    kind: str = "auto"
+    clears: tuple[str, ...] | None = None
+    copies: tuple[str, ...] = ("device", "host")
+    chunk_tokens: dict[str, int] = field(default_factory=dict)
+    media: dict[str, str] = field(default_factory=dict)
+    names: str = "shared"
+    root_hash: Name | None = None
+    lora_ids: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Copy:
+    """A holder's copies of the `size` blocks that end with `block`."""
+
+    holder: Holder
+    tier: str
+    name: Name
+    block: Block
+    size: int
+    chunk: int = 0  # blocks a chunk of the tier, as the store was read; 0 = none
+    count: int = 1
+
+    def covers(self, block: Block) -> bool:
+        """Return whether `block` is one of the blocks held."""
+        first = len(self.block) - self.size
+        return (
+            first < len(block) <= len(self.block) and self.block[: len(block)] == block
+        )
+
+    def blocks(self) -> list[Block]:
+        """Return the blocks held."""
+        last = len(self.block)
+        return [self.block[:end] for end in range(last - self.size + 1, last + 1)]
+
+
+@dataclass
+class Waiting:
+    """A store whose parent is unknown; `taken` are the hashes removed since."""
+
+    holder: Holder
+    store: Store
+    taken: set[int] = field(default_factory=set)
+
+    def left(self) -> int:
+        """Return how many hashes still wait."""
+        return len(self.store.names) - len(self.taken)
+
+
+@dataclass
+class Report:
+    """What `apply` answers."""
+
+    stored: int = 0
+    removed: int = 0
+    cleared: int = 0
+    ignored: int = 0
+    attached: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    status: str = "ok"
+    gap: tuple[int, int] | None = None
+    dp_rank: int = 0
+
+    def ignore(self, reason: str, count: int) -> None:
+        """Count hashes that were not applied."""
+        self.note(reason, count)
+        self.ignored += count
+
+    def note(self, reason: str, count: int) -> None:
+        """Count a reason without ignoring anything."""
+        if count:
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+
+
+class State:
+    """Everything that is held, named, waiting and registered."""
+
+    def __init__(
+        self,
+        *,
+        block_size: int,
+        weights: dict[str, float] | None = None,
+        registered_only: bool = False,
+        orphan_blocks: int = 16384,
+    ) -> None:
+        """Make an empty state."""
+        self.block_size = block_size
+        self.weights = WEIGHTS | (weights or {})
+        self.registered_only = registered_only
+        self.orphan_blocks = orphan_blocks
+        self.copies: list[Copy] = []
+        self.meanings: list[tuple[Name, Block]] = []
+        self.waiting: list[Waiting] = []
+        self.profiles: dict[str, Profile] = {}
+        self.epochs: dict[str, int] = {}
+        self.last_epoch = 0
+        self.touched: set[Holder] = set()
+        self.full_groups: dict[tuple[Holder, int | None], bool] = {}
+        self.main_groups: dict[Holder, int] = {}
+        self.cursors: dict[tuple[Holder, str], int] = {}
+        self.last_seq: dict[Holder, int] = {}
+        self.duplicates: dict[Holder, int] = {}
+        self.announced: list[Name] = []
+
+    def profile(self, holder: Holder) -> Profile:
+        """Return how a holder's events are read."""
+        return self.profiles.get(holder[0], Profile())
+
+    def waiting_blocks(self, holder: Holder) -> int:
+        """Return how many blocks of a holder wait."""
+        return sum(
+            item.left() * item.store.size
+            for item in self.waiting
+            if item.holder == holder
+        )
