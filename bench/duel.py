@@ -1,9 +1,9 @@
-"""Times two sides in turn and keeps what came out for the table."""
+"""Times both sides of a line in turn and keeps what came out for the table."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import cycle
 from statistics import median
 from time import perf_counter_ns
 from typing import TypeAlias
@@ -11,9 +11,10 @@ from typing import TypeAlias
 from pytest_benchmark.fixture import BenchmarkFixture
 
 Call: TypeAlias = Callable[[], object]
+Figures: TypeAlias = tuple[float, ...]
 
-# A latency line takes about this long, however long a call takes.
-SECONDS = 0.8
+# A line of latencies takes about this long, however long a call takes.
+LINE_NS = 800_000_000
 ROUNDS = (200, 4_000)
 
 
@@ -23,31 +24,23 @@ class Section:
 
     title: str
     more_is_better: bool
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure, or p50 and p99, of each side."""
+    """One figure, or p50 and p99, of each side; none of an absent peer."""
 
     section: Section
     label: str
-    ours: tuple[float, ...]
-    peer: tuple[float, ...] | None
+    ours: Figures
+    peer: Figures
 
-    def ratios(self) -> tuple[float, ...]:
-        """How many times better kvindex is; empty without a peer."""
-        pairs = zip(self.ours, self.peer or (), strict=False)
+    def ratios(self) -> Figures:
+        """How many times better kvindex is."""
+        pairs = zip(self.ours, self.peer, strict=False)
         if self.section.more_is_better:
             return tuple(ours / peer for ours, peer in pairs)
         return tuple(peer / ours for ours, peer in pairs)
-
-
-@dataclass(slots=True)
-class Board:
-    """The lines of one run."""
-
-    lines: list[Line] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -59,28 +52,22 @@ class Times:
 
 
 class Duel:
-    """Measures one line. The machine is noisy: the sides take turns."""
+    """Measures one line; the sides take turns, since machines are noisy."""
 
-    def __init__(self, benchmark: BenchmarkFixture, board: Board) -> None:
+    def __init__(self, benchmark: BenchmarkFixture, board: list[Line]) -> None:
         """Report to pytest-benchmark and to the table."""
         self.benchmark = benchmark
         self.board = board
 
     def latency(
-        self,
-        section: Section,
-        label: str,
-        ours: Sequence[Call],
-        peer: Sequence[Call] | None,
+        self, section: Section, label: str, ours: Sequence[Call], peer: Sequence[Call]
     ) -> None:
-        """Time single calls, cycling through those given; p50 and p99 in us."""
-        cost = 0
-        for calls in filter(None, (ours, peer)):
-            cost += min(timed(call) for call in islice(cycle(calls), len(calls) + 3))
-        low, high = ROUNDS
-        rounds = max(low, min(high, int(SECONDS * 1e9 / cost)))
-        times = self._rounds(cycle(ours).__next__, cycle(peer or ()).__next__, rounds)
-        self._report(section, label, percentiles(times.ours), percentiles(times.peer))
+        """Time single calls, those given over and over; p50 and p99 in us."""
+        cost = sum(min(map(timed, calls)) for calls in (ours, peer) if calls)
+        rounds = max(ROUNDS[0], min(ROUNDS[1], LINE_NS // cost))
+        times = self._take_turns(cycle(ours), cycle(peer), rounds)
+        figures = percentiles(times.ours), percentiles(times.peer)
+        self.report(section, label, *figures)
 
     def rate(
         self,
@@ -88,33 +75,32 @@ class Duel:
         label: str,
         items: int,
         ours: Sequence[Call],
-        peer: Sequence[Call] | None,
+        peer: Sequence[Call],
     ) -> None:
-        """Time each call once; millions of items a second in the median round."""
-        times = self._rounds(
-            iter(ours).__next__, iter(peer or ()).__next__, len(ours)
-        )
-        self._report(section, label, rates(items, times.ours), rates(items, times.peer))
+        """Time each call once; million items a second in the median round."""
+        times = self._take_turns(iter(ours), iter(peer), len(ours))
+        self.report(section, label, rate(items, times.ours), rate(items, times.peer))
 
-    def value(
-        self, section: Section, label: str, ours: float, peer: float | None
+    def report(
+        self, section: Section, label: str, ours: Figures, peer: Figures
     ) -> None:
-        """Take a figure that is no time."""
-        self._report(section, label, (ours,), None if peer is None else (peer,))
+        """Take the figures of a line."""
+        self.benchmark.group = section.title
+        self.benchmark.extra_info.update(kvindex=ours, peer=peer)
+        self.board.append(Line(section, label, ours, peer))
 
-    def _rounds(
-        self, ours: Callable[[], Call], peer: Callable[[], Call], rounds: int
+    def _take_turns(
+        self, ours: Iterator[Call], peer: Iterator[Call], rounds: int
     ) -> Times:
-        """Time the next call of each side in turn."""
         times = Times()
 
         def before() -> None:
-            call = next_or_none(peer)
+            call = next(peer, None)
             if call is not None:
                 times.peer.append(timed(call))
 
         def target() -> None:
-            times.ours.append(timed(ours()))
+            times.ours.append(timed(next(ours)))
 
         gc.collect()
         gc.disable()
@@ -124,33 +110,22 @@ class Duel:
             gc.enable()
         return times
 
-    def _report(
-        self,
-        section: Section,
-        label: str,
-        ours: tuple[float, ...],
-        peer: tuple[float, ...] | None,
-    ) -> None:
-        self.benchmark.group = section.title
-        self.benchmark.extra_info["kvindex"] = ours
-        self.benchmark.extra_info["peer"] = peer
-        self.board.lines.append(Line(section, label, ours, peer))
-
 
 def timed(call: Call) -> int:
-    """Call and return the nanoseconds that it took."""
+    """Call, and return the nanoseconds that it took."""
     start = perf_counter_ns()
     call()
     return perf_counter_ns() - start
 
 
-def next_or_none(calls: Callable[[], Call]) -> Call | None:
-    """Return the next call; None where there is no side to call."""
-    try:
-        return calls()
-    except StopIteration:
-        return None
-
-
-def percentiles(times: list[int]) -> tuple[float, ...] | None:
+def percentiles(times: Sequence[int]) -> Figures:
     """Return p50 and p99 in microseconds."""
+    ordered = sorted(times)
+    if not ordered:
+        return ()
+    return ordered[len(ordered) // 2] / 1e3, ordered[len(ordered) * 99 // 100] / 1e3
+
+
+def rate(items: int, times: Sequence[int]) -> Figures:
+    """Return million items a second, from the median round."""
+    return (items / median(times) * 1e3,) if times else ()

@@ -134,7 +134,7 @@ class Tracker:
         if exchange is None:
             return
         exchange.answers += 1
-        exchange.deadline = min(self._patience(now), exchange.limit)
+        exchange.deadline = min(now + self._settings.replay_timeout, exchange.limit)
         if exchange.awaited is not None and seq > exchange.awaited:
             self._another_engine(now, f"no batch under number {exchange.awaited}")
             return
@@ -270,9 +270,9 @@ class Tracker:
         self._newest = seq
         if self._source.replay is None:
             self._flush()
-        else:
-            self._tally.held = len(self._held)
-            self._ask(now)
+            return
+        self._tally.held = len(self._held)
+        self._ask(now)
 
     def _another_engine(self, now: float, why: str) -> None:
         self._forget(why)
@@ -291,9 +291,6 @@ class Tracker:
 
     # How a replay is begun and ended.
 
-    def _patience(self, now: float) -> float:
-        return now + self._settings.replay_timeout
-
     def _ask(self, now: float, *, check: bool = False) -> None:
         self._tally.replays += 1
         doubt = self._doubt
@@ -303,7 +300,7 @@ class Tracker:
             awaited=doubt if known else None,
             check=check,
             newest=self._newest,
-            deadline=self._patience(now),
+            deadline=now + self._settings.replay_timeout,
             limit=now + REPLAY_LIMIT * self._settings.replay_timeout,
         )
 

@@ -112,6 +112,14 @@ impl Store {
         self.splice(run, at..at + 1, &[]);
     }
 
+    /// Whether a member's plain words of a run cover any block of a range.
+    pub(crate) fn overlaps(&self, run: u32, member: u32, range: &Range) -> bool {
+        let claims = self.shared.claims(run);
+        let word = |i: usize| claims[i].load(Relaxed);
+        let mut met = touching(claims.len(), word, member, range).map(|i| Claim::unpack(word(i)));
+        met.any(|claim| claim.start < range.end && range.start < claim.end)
+    }
+
     /// Whether a member's words of a run cover a block.
     pub(crate) fn covers(&self, member: u32, block: Block) -> bool {
         let claims = self.shared.claims(block.run());

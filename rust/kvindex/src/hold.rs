@@ -49,29 +49,46 @@ impl Writer {
     pub(crate) fn hold(&mut self, target: Target, piece: Piece, names: &[Name]) {
         let member = self.member(target, Role::Plain);
         self.store.tidy(piece.run);
-        let gaps = if piece.fresh {
-            vec![piece.range()]
+        let news = if piece.fresh {
+            self.store.revive(piece.run, &[piece.range()], true);
+            let places = &mut self.store.places;
+            places.bind_fresh(&self.store.shared, piece.first(), names);
+            piece.len() as u64
         } else {
-            self.store.uncovered(piece.run, &piece.range())
+            let gaps = self.store.uncovered(piece.run, &piece.range());
+            self.store.revive(piece.run, &gaps, false);
+            self.join(target, member, piece, names)
         };
-        self.store.revive(piece.run, &gaps, piece.fresh);
-        let mut news = 0;
-        for (offset, &name) in piece.range().zip(names) {
-            let block = Block::new(piece.run, offset);
-            let held = !piece.fresh && self.store.covers(member, block);
-            if !held && !self.held_besides(target, member, block) {
-                news += 1;
-            }
-            self.announce(target, member, block, name, held);
+        if !self.orphans.is_empty() {
+            self.announced.extend_from_slice(names);
         }
         self.store.cover(piece.run, member, &piece.range());
         self.holders.get_mut(target.holder).held[target.tier as usize] += news;
     }
 
+    /// Names blocks that may have names and holders, and counts the copies; how
+    /// many of them the holder did not hold on the tier.
+    fn join(&mut self, target: Target, member: u32, piece: Piece, names: &[Name]) -> u64 {
+        let own = self.store.overlaps(piece.run, member, &piece.range());
+        let places = &self.store.places;
+        let alone = self.holders.get(target.holder).members[target.tier as usize].len() == 1;
+        if !own && alone && places.are_primary(&self.store.shared, piece.first(), names) {
+            return piece.len() as u64;
+        }
+        let mut news = 0;
+        for (offset, &name) in piece.range().zip(names) {
+            let block = Block::new(piece.run, offset);
+            let held = own && self.store.covers(member, block);
+            news += u64::from(!held && !self.held_besides(target, member, block));
+            self.announce(target, member, block, name, held);
+        }
+        news
+    }
+
     /// Gives a block a name and counts the copy under it.
     fn announce(&mut self, target: Target, member: u32, block: Block, name: Name, held: bool) {
         let before = self.store.places.primary(&self.store.shared, block);
-        self.bind(block, name);
+        self.store.places.bind(&self.store.shared, block, name);
         let is_primary = before.is_none_or(|primary| primary == name);
         let copies = &mut self.members.get_mut(member).copies;
         if !held {
@@ -91,13 +108,6 @@ impl Writer {
         match list.iter_mut().find(|copies| copies.name.matches(name)) {
             Some(copies) => copies.count += u32::from(target.counting),
             None => list.push(Copies { name, count: 1 }),
-        }
-    }
-
-    fn bind(&mut self, block: Block, name: Name) {
-        self.store.places.bind(&self.store.shared, block, name);
-        if !self.orphans.is_empty() {
-            self.announced.push(name);
         }
     }
 
@@ -178,7 +188,10 @@ impl Writer {
         if same.next().is_none() {
             self.claim_unit(target, member, last, length as u16);
         }
-        self.bind(last, name);
+        self.store.places.bind(&self.store.shared, last, name);
+        if !self.orphans.is_empty() {
+            self.announced.push(name);
+        }
         let units = self.members.get_mut(member).units.entry(last).or_default();
         let known = units
             .iter_mut()

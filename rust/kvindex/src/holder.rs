@@ -161,9 +161,16 @@ impl Holders {
     }
 
     pub(crate) fn find(&self, worker: &str, rank: u32) -> Option<u32> {
-        let ranks = &self.workers.get(worker)?.ranks;
-        let at = ranks.binary_search_by_key(&rank, |entry| entry.0).ok()?;
-        Some(ranks[at].1)
+        self.look_up(worker, rank).1
+    }
+
+    /// A worker's epoch, and the holder of one of its ranks.
+    pub(crate) fn look_up(&self, worker: &str, rank: u32) -> (Option<u64>, Option<u32>) {
+        let Some(worker) = self.workers.get(worker) else {
+            return (None, None);
+        };
+        let at = worker.ranks.binary_search_by_key(&rank, |entry| entry.0);
+        (worker.epoch, at.ok().map(|at| worker.ranks[at].1))
     }
 
     /// The holder of that name, made where there is none; whether it was.

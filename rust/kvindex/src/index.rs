@@ -452,11 +452,7 @@ impl Writer {
             rank: prepared.batch.rank.unwrap_or(origin.rank),
             ..Report::default()
         };
-        let epoch = self
-            .holders
-            .workers
-            .get(origin.worker)
-            .and_then(|worker| worker.epoch);
+        let (epoch, known) = self.holders.look_up(origin.worker, report.rank);
         let refused = if self.registered_only && epoch.is_none() {
             Some(Reason::Unregistered)
         } else if origin.epoch.is_some() && origin.epoch != epoch {
@@ -467,7 +463,7 @@ impl Writer {
         if let Some(reason) = refused {
             self.refuse(prepared, reason, &mut report);
         } else {
-            let holder = self.enter(origin.worker, report.rank);
+            let holder = known.unwrap_or_else(|| self.enter(origin.worker, report.rank));
             report.status = self.advance(holder, origin);
             if report.status == Status::Duplicate {
                 self.refuse(prepared, Reason::Duplicate, &mut report);

@@ -10,6 +10,7 @@
 //! holds the block.
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::event::Name;
 use crate::mix::{MixMap, MixSet, mix};
@@ -96,22 +97,48 @@ impl Places {
             }
             return;
         }
-        let hash = mix(name.low());
-        let known = self.find_primary(shared, hash, name.low()).is_some()
-            || self.has_other(hash, name.low());
-        shared.name_word(block).store(name.low(), Relaxed);
-        if name.low() == 0 {
+        self.set_primary(shared, block, name);
+    }
+
+    /// Binds names to consecutive blocks that nobody held and that have none.
+    pub(crate) fn bind_fresh(&mut self, shared: &Shared, first: Block, names: &[Name]) {
+        for (offset, &name) in (first.offset()..).zip(names) {
+            self.set_primary(shared, Block::new(first.run(), offset), name);
+        }
+    }
+
+    fn set_primary(&mut self, shared: &Shared, block: Block, name: Name) {
+        let (low, hash) = (name.low(), mix(name.low()));
+        let has_other = self.has_other(hash, low);
+        let entry = self.primary[shard(hash)].entry(
+            hash,
+            |&known| low_of(shared, known) == low,
+            |&known| mix(low_of(shared, known)),
+        );
+        match entry {
+            Entry::Vacant(entry) if !has_other => {
+                entry.insert(block);
+            }
+            _ => self.add_other(name, block),
+        }
+        shared.name_word(block).store(low, Relaxed);
+        if low == 0 {
             self.zero.insert(block);
         }
         if name.wide() != 0 {
             self.wide.insert(block, name.wide());
         }
-        if known {
-            self.add_other(name, block);
-        } else {
-            self.primary[shard(hash)]
-                .insert_unique(hash, block, |&block| mix(low_of(shared, block)));
-        }
+    }
+
+    /// Whether consecutive blocks have just these primary names; may be false
+    /// for rare kinds of names where it is so.
+    pub(crate) fn are_primary(&self, shared: &Shared, first: Block, names: &[Name]) -> bool {
+        let words = shared.name_words(first, names.len());
+        self.wide.is_empty()
+            && words.iter().zip(names).all(|(word, name)| {
+                let low = name.low();
+                low != 0 && name.wide() == 0 && word.load(Relaxed) == low
+            })
     }
 
     /// Unbinds all names of a block.
@@ -233,6 +260,11 @@ pub(crate) struct Meanings {
 }
 
 impl Meanings {
+    /// The only meaning there is.
+    pub(crate) fn only(&self) -> Option<Block> {
+        self.first.filter(|_| self.rest.is_empty())
+    }
+
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Block> {
         self.first.into_iter().chain(self.rest.iter().copied())
     }

@@ -27,6 +27,14 @@ impl Writer {
     pub(crate) fn resolve(&mut self, holder: u32, name: Name, given: Given<'_>) -> Meaning {
         let own_only = self.profile(holder).own_names;
         let meanings = self.store.places.meanings(&self.store.shared, name);
+        if let (Some(block), false) = (meanings.only(), own_only) {
+            let live = self.store.live(block);
+            return if live {
+                Meaning::Block(block)
+            } else {
+                Meaning::Unknown
+            };
+        }
         let mut live = Vec::new();
         for block in meanings.iter() {
             if self.store.live(block) {

@@ -163,9 +163,14 @@ impl Shared {
 
     /// For the writer: where a block's engine hash is kept.
     pub(crate) fn name_word(&self, block: Block) -> &AtomicU64 {
-        let record = self.record(block.run());
-        let offset = record.capacity() as u64 + u64::from(block.offset());
-        &self.arena.words(record.keys_address() + offset, 1)[0]
+        &self.name_words(block, 1)[0]
+    }
+
+    /// For the writer: where the engine hashes of consecutive blocks are kept.
+    pub(crate) fn name_words(&self, first: Block, count: usize) -> &[AtomicU64] {
+        let record = self.record(first.run());
+        let offset = record.capacity() as u64 + u64::from(first.offset());
+        self.arena.words(record.keys_address() + offset, count)
     }
 
     /// For the writer: the claims of a run.

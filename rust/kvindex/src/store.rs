@@ -39,6 +39,10 @@ impl Piece {
         usize::from(self.end - self.start)
     }
 
+    pub(crate) fn first(&self) -> Block {
+        Block::new(self.run, self.start)
+    }
+
     pub(crate) fn last(&self) -> Block {
         Block::new(self.run, self.end - 1)
     }
