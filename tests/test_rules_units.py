@@ -341,3 +341,16 @@ def test_an_events_own_size_makes_a_unit_of_a_placeholder(scene: Scene) -> None:
     assert scene.depths("AB") == {"w1": 2}
     scene.R("w1", "AB", tier="cpu")
     assert scene.depths("AB") == {}
+
+
+def test_each_source_whose_blocks_do_not_fit_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    index = kvindex.Indexer(block_size=BLOCK)
+    event = kvindex.BlockStored([1], list(range(BLOCK + 1)), block_size=BLOCK + 1)
+    for source in ("", "", "other", ""):
+        report = index.apply([event], worker="w1", source=source)
+        assert report.reasons == {"block_size": 1}
+    assert [record.name for record in caplog.records] == ["kvindex", "kvindex"]
+    assert "'w1'" in caplog.messages[0]
+    assert "'other'" in caplog.messages[1]

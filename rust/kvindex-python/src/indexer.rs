@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvindex::decode::decode;
+use kvindex::event::Reason;
 use kvindex::key::namespace_seed;
 use kvindex::profile::Profile;
 use kvindex::{Blocks, Config, Index, Origin};
@@ -18,6 +19,7 @@ use crate::explain::{self, Refused};
 use crate::images::Images;
 use crate::integers::{EngineHashes, Keys, Prompts, Tokens};
 use crate::matches::Matches;
+use crate::misfits::Misfits;
 use crate::profile::{self, ChunkTokens, LoraIds, Media, RootHash};
 use crate::query::{self, Query};
 use crate::report::ApplyReport;
@@ -65,6 +67,7 @@ pub(crate) struct Indexer {
     weights: WeightTable,
     undecodable: AtomicU64,
     rejected: AtomicU64,
+    misfits: Misfits,
 }
 
 #[pymethods]
@@ -87,6 +90,7 @@ impl Indexer {
             weights: WeightTable::default().with(weights.as_ref()),
             undecodable: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            misfits: Misfits::default(),
         })
     }
 
@@ -177,6 +181,11 @@ impl Indexer {
             })?;
             Ok::<_, Error>(self.index.apply(&batch, &origin)?)
         })?;
+        if report.reasons[Reason::BlockSize as usize] > 0 {
+            let block_size = self.index.config().block_size;
+            let whose = (worker, report.rank, source);
+            self.misfits.report(py, whose, block_size)?;
+        }
         Ok(report.into())
     }
 
@@ -457,6 +466,7 @@ impl Indexer {
     ///     Whether there was anything to forget.
     #[pyo3(signature = (worker))]
     fn remove_worker(&self, py: Python<'_>, worker: &str) -> Result<bool, Error> {
+        self.misfits.forget(worker);
         Ok(py.detach(|| self.index.remove_worker(worker))?)
     }
 

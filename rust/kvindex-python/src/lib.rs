@@ -23,6 +23,7 @@ mod images;
 mod indexer;
 mod integers;
 mod matches;
+mod misfits;
 mod msgpack;
 mod profile;
 mod query;
