@@ -196,14 +196,12 @@ impl Index {
         options: &Options<'_>,
         walk: &mut Walk,
     ) -> Result<Found, Forked> {
-        let mut rows = Vec::new();
         loop {
             // ORDERING: Acquire pairs with the Release where a holder's number
             // is given out again.
             let before = self.shared.reuse.load(Ordering::Acquire);
             self.want(options, walk);
-            rows.clear();
-            self.walk(blocks, options, walk, &mut rows)?;
+            let rows = self.walk(blocks, options, walk)?;
             if options.candidates.is_none() {
                 self.roster.refresh(&mut walk.names);
             }
@@ -220,7 +218,7 @@ impl Index {
     /// Tells a walk who is asked about.
     fn want(&self, options: &Options<'_>, walk: &mut Walk) {
         let Some(candidates) = options.candidates else {
-            walk.want_all();
+            walk.counts.want_all();
             return;
         };
         self.roster.refresh(&mut walk.names);
@@ -232,7 +230,7 @@ impl Index {
                 .filter(move |(rank, _)| asked(*rank))
                 .map(|&(_, holder)| holder)
         });
-        walk.want(holders);
+        walk.counts.want(names.bound(), holders);
     }
 
     fn walk(
@@ -240,28 +238,25 @@ impl Index {
         blocks: &Blocks<'_>,
         options: &Options<'_>,
         walk: &mut Walk,
-        rows: &mut Vec<Row>,
-    ) -> Result<(), Forked> {
-        self.walk_kind(blocks, options, false, walk, rows)?;
+    ) -> Result<Vec<Row>, Forked> {
+        let mut rows = self.walk_kind(blocks, options, false, walk)?;
         let pairs = self.shared.pair_runs.load(Ordering::Relaxed) > 0;
         if pairs && matches!(blocks, Blocks::Tokens { .. }) {
-            let mut paired = Vec::new();
-            self.walk_kind(blocks, options, true, walk, &mut paired)?;
-            for row in paired {
+            for row in self.walk_kind(blocks, options, true, walk)? {
                 let same = rows.iter_mut().find(|other| other.holder == row.holder);
                 match same {
                     None => rows.push(row),
                     Some(other) => {
-                        let deeper = row.depth > other.depth;
                         let equal = row.depth == other.depth;
-                        if deeper || (equal && row.beats(other, &options.weights)) {
+                        let better = equal && row.beats(other, &options.weights);
+                        if row.depth > other.depth || better {
                             *other = row;
                         }
                     }
                 }
             }
         }
-        Ok(())
+        Ok(rows)
     }
 
     fn walk_kind(
@@ -270,14 +265,13 @@ impl Index {
         options: &Options<'_>,
         pairs: bool,
         walk: &mut Walk,
-        rows: &mut Vec<Row>,
-    ) -> Result<(), Forked> {
+    ) -> Result<Vec<Row>, Forked> {
         let scratch = std::mem::take(&mut walk.keys);
         let size = self.config.block_size as usize;
         let mut keys = Keys::new(blocks, size, pairs, scratch);
-        let walked = walk.run(&self.shared, &mut keys, options.cascade, false, rows);
+        let rows = walk.run(&self.shared, &mut keys, options.cascade, false);
         walk.keys = keys.into_scratch();
-        walked
+        rows
     }
 
     /// Who holds how many leading ones of these names: the blocks that a holder
@@ -367,12 +361,11 @@ impl Index {
         let writer = self.write()?;
         let size = self.config.block_size as usize;
         let holder = writer.holders.find(worker, rank);
-        walk.want_all();
+        walk.counts.want_all();
         let mut best = Explanation::default();
         for pairs in [false, true] {
             let mut keys = Keys::new(blocks, size, pairs, Vec::new());
-            let mut rows = Vec::new();
-            walk.run(&self.shared, &mut keys, false, true, &mut rows)?;
+            let rows = walk.run(&self.shared, &mut keys, false, true)?;
             let found = rows.iter().find(|row| Some(row.holder) == holder);
             let row = found.copied().unwrap_or_default();
             let better = (row.depth, walk.known()) > (best.row.depth, best.known as u32);
@@ -411,9 +404,9 @@ fn answer(mut rows: Vec<Row>, options: &Options<'_>, walk: &Walk) -> Found {
     let names = walk.names.clone();
     let Some(candidates) = options.candidates else {
         rows.retain_mut(|row| {
-            let name = names.get(row.holder);
-            row.rank = name.map_or(0, |(_, rank)| rank);
-            name.is_some()
+            let rank = names.rank(row.holder);
+            row.rank = rank.unwrap_or(0);
+            rank.is_some()
         });
         return Found { rows, names };
     };

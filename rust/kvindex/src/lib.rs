@@ -19,6 +19,7 @@ mod apply;
 mod arena;
 mod by_name;
 mod claims;
+mod count;
 mod cover;
 pub mod decode;
 pub mod error;

@@ -60,6 +60,16 @@ impl Identity {
     }
 }
 
+/// The holder and tier of a plain member of a tier without chunks; `None` for
+/// all others.
+pub(crate) const fn single(word: u64) -> Option<(u32, Tier)> {
+    let low = word as u32;
+    if low & 0x3fff_ffff != (Role::Plain as u32) << 28 {
+        return None;
+    }
+    Some(((word >> 32) as u32, Tier::ALL[(low >> 30) as usize]))
+}
+
 /// A name's copies of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copies {

@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::claims::{Claim, partition};
+use crate::count::Counts;
 use crate::error::Forked;
-use crate::event::Tier;
 use crate::found::Row;
 use crate::keys::Keys;
 use crate::member::{Identity, Role};
@@ -41,30 +41,6 @@ struct Segment {
     words: Range<usize>,
 }
 
-/// One holder's count so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    row: Row,
-    /// The segment that the next two belong to.
-    segment: u32,
-    /// Blocks held from the segment's start, for each tier.
-    reach: [u16; 4],
-    /// How it is counted.
-    state: State,
-}
-
-/// How a tally is counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// One claim in this segment, from its start: counted as it was read.
-    #[default]
-    Simple,
-    /// Several claims in this segment: counted at its end.
-    Mixed,
-    /// Counted at the end of the walk, from the copies of all claims.
-    Special,
-}
-
 /// Scratch memory of one reader, kept between its queries.
 #[derive(Debug, Default)]
 pub struct Walk {
@@ -73,33 +49,10 @@ pub struct Walk {
     pub(crate) keys: Vec<u64>,
     words: Vec<u64>,
     segments: Vec<Segment>,
-    tallies: Vec<Tally>,
-    /// Each holder's tally, and the walk that it belongs to.
-    slots: Vec<(u32, u32)>,
-    /// Counts the walks.
-    walks: u32,
-    /// Tallies of the current segment that are counted at its end.
-    mixed: Vec<u32>,
-    /// Claims of the current segment that begin behind its start.
-    late: Vec<(u32, Tier, Range<u16>)>,
-    /// Holders that are asked about; empty = all.
-    wanted: Vec<bool>,
+    pub(crate) counts: Counts,
 }
 
 impl Walk {
-    /// Asks about these holders only.
-    pub(crate) fn want(&mut self, holders: impl Iterator<Item = u32>) {
-        self.wanted.clear();
-        self.wanted.resize(self.names.bound().max(1), false);
-        for holder in holders {
-            self.wanted[holder as usize] = true;
-        }
-    }
-
-    pub(crate) fn want_all(&mut self) {
-        self.wanted.clear();
-    }
-
     /// Blocks of the query that the last walk found in the index.
     pub(crate) fn known(&self) -> u32 {
         let last = self.segments.last();
@@ -114,39 +67,22 @@ impl Walk {
         keys: &mut Keys<'_>,
         cascading: bool,
         exhaustive: bool,
-        rows: &mut Vec<Row>,
-    ) -> Result<(), Forked> {
-        self.begin();
-        let walked = self.walk(shared, keys, cascading, exhaustive);
-        rows.reserve(self.tallies.len());
-        for number in 0..self.tallies.len() {
-            let mut row = self.tallies[number].row;
-            if self.tallies[number].state == State::Special {
-                let tiers = self.tiers(shared, row.holder);
-                row.tiers = if cascading {
-                    cascade(&tiers)
-                } else {
-                    nearest(&tiers)
-                };
-                row.depth = row.tiers.iter().sum();
-            }
-            if row.depth > 0 {
-                rows.push(row);
-            }
-        }
-        walked
-    }
-
-    fn begin(&mut self) {
+    ) -> Result<Vec<Row>, Forked> {
         self.words.clear();
         self.segments.clear();
-        self.tallies.clear();
-        self.walks = self.walks.wrapping_add(1);
-        if self.walks == 0 {
-            // The number was used before: slots may still carry it.
-            self.slots.fill((0, 0));
-            self.walks = 1;
-        }
+        self.counts.begin();
+        self.walk(shared, keys, cascading, exhaustive)?;
+        let mut counts = std::mem::take(&mut self.counts);
+        let rows = counts.finish(|holder| {
+            let tiers = self.tiers(shared, holder);
+            if cascading {
+                cascade(&tiers)
+            } else {
+                nearest(&tiers)
+            }
+        });
+        self.counts = counts;
+        Ok(rows)
     }
 
     fn walk(
@@ -168,7 +104,9 @@ impl Walk {
                 continue;
             };
             at += usize::from(segment.agreed);
-            let going_on = self.count(shared, &segment, all_special);
+            let words = &self.words[segment.words.clone()];
+            let part = (segment.start, segment.agreed);
+            let going_on = self.counts.segment(shared, words, part, all_special);
             self.segments.push(segment);
             if !(going_on || exhaustive) {
                 break;
@@ -209,144 +147,6 @@ impl Walk {
                 }
             }
             patience.wait(&shared.process)?;
-        }
-    }
-
-    /// Counts one segment; whether anybody is left.
-    fn count(&mut self, shared: &Shared, segment: &Segment, all_special: bool) -> bool {
-        self.mixed.clear();
-        self.late.clear();
-        let (mut special, mut left) = (false, false);
-        let (mut first, mut members) = shared.members.page(0);
-        for i in segment.words.clone() {
-            let claim = Claim::unpack(self.words[i]);
-            let number = claim.number();
-            if number.wrapping_sub(first) as usize >= members.len() {
-                (first, members) = shared.members.page(number);
-            }
-            let member = members[(number - first) as usize].load(Relaxed);
-            let Some(member) = Identity::unpack(member) else {
-                continue;
-            };
-            if !self.wanted.is_empty() && !self.is_wanted(member.holder) {
-                continue;
-            }
-            if all_special || member.role != Role::Plain || member.chunk > 0 {
-                let tally = self.tally(member.holder);
-                self.tallies[tally as usize].state = State::Special;
-                special = true;
-            } else if claim.start < segment.agreed {
-                let end = claim.end.min(segment.agreed);
-                self.add(segment.start, member, claim.start..end);
-                left |= end == segment.agreed;
-            }
-        }
-        for i in 0..self.mixed.len() {
-            self.settle(self.mixed[i], segment.start);
-        }
-        if special || !self.mixed.is_empty() || !left {
-            let end = segment.start + u32::from(segment.agreed);
-            // Nobody can tell yet how far a special holder will get.
-            let going_on = |tally: &Tally| tally.state == State::Special || tally.row.depth == end;
-            return self.tallies.iter().any(going_on);
-        }
-        left
-    }
-
-    fn is_wanted(&self, holder: u32) -> bool {
-        self.wanted.get(holder as usize).copied().unwrap_or(false)
-    }
-
-    /// The tally that a holder has.
-    fn known_tally(&self, holder: u32) -> Option<u32> {
-        let &(walk, tally) = self.slots.get(holder as usize)?;
-        (walk == self.walks).then_some(tally)
-    }
-
-    /// The tally of a holder, made where there is none.
-    fn tally(&mut self, holder: u32) -> u32 {
-        if let Some(tally) = self.known_tally(holder) {
-            return tally;
-        }
-        if self.slots.len() <= holder as usize {
-            self.slots.resize(holder as usize + 1, (0, 0));
-        }
-        let tally = self.tallies.len() as u32;
-        self.slots[holder as usize] = (self.walks, tally);
-        self.tallies.push(Tally {
-            row: Row {
-                holder,
-                ..Row::default()
-            },
-            segment: u32::MAX,
-            ..Tally::default()
-        });
-        tally
-    }
-
-    /// Adds the part of a claim that agrees with the query.
-    fn add(&mut self, segment: u32, member: Identity, range: Range<u16>) {
-        let number = if segment == 0 {
-            self.tally(member.holder)
-        } else {
-            let Some(number) = self.known_tally(member.holder) else {
-                return;
-            };
-            number
-        };
-        let tally = &mut self.tallies[number as usize];
-        let tier = member.tier as usize;
-        if tally.segment != segment {
-            if tally.row.depth != segment || tally.state == State::Special {
-                return;
-            }
-            tally.segment = segment;
-            tally.reach = [0; 4];
-            tally.state = State::Simple;
-            if range.start == 0 {
-                tally.reach[tier] = range.end;
-                tally.row.tiers[tier] += u32::from(range.end);
-                tally.row.depth += u32::from(range.end);
-                return;
-            }
-        }
-        if tally.state == State::Simple {
-            // What was counted as the only claim is taken back.
-            for (total, reach) in tally.row.tiers.iter_mut().zip(tally.reach) {
-                *total -= u32::from(reach);
-            }
-            tally.row.depth = segment;
-            tally.state = State::Mixed;
-            self.mixed.push(number);
-        }
-        if range.start == 0 {
-            tally.reach[tier] = range.end;
-        } else {
-            self.late.push((number, member.tier, range));
-        }
-    }
-
-    /// Counts what a tally with several claims gained in a segment.
-    fn settle(&mut self, number: u32, segment: u32) {
-        let tally = &mut self.tallies[number as usize];
-        debug_assert_eq!(tally.segment, segment, "it was added to");
-        if tally.state == State::Special {
-            return;
-        }
-        let late = self.late.iter().any(|(owner, ..)| *owner == number);
-        let gained = if late {
-            with_holes(tally.reach, &self.late, number)
-        } else {
-            let mut before = 0;
-            tally.reach.map(|reach| {
-                let more = reach.max(before) - before;
-                before += more;
-                u32::from(more)
-            })
-        };
-        for (total, blocks) in tally.row.tiers.iter_mut().zip(gained) {
-            *total += blocks;
-            tally.row.depth += blocks;
         }
     }
 
@@ -422,21 +222,6 @@ impl Walk {
         }
         held
     }
-}
-
-/// What a tally gains from claims that begin anywhere in a segment.
-fn with_holes(reach: [u16; 4], late: &[(u32, Tier, Range<u16>)], number: u32) -> [u32; 4] {
-    let mut tiers = Tiers::default();
-    for (ranges, &reach) in tiers.iter_mut().zip(&reach) {
-        if reach > 0 {
-            ranges.push(0..u32::from(reach));
-        }
-    }
-    for (_, tier, range) in late.iter().filter(|(owner, ..)| *owner == number) {
-        tiers[*tier as usize].push(u32::from(range.start)..u32::from(range.end));
-    }
-    tiers.iter_mut().for_each(join);
-    nearest(&tiers)
 }
 
 /// How many of a run's keys agree with the query from block `at` on. Equal keys

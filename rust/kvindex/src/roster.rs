@@ -17,6 +17,8 @@ pub struct Names {
     roster: Option<Arc<()>>,
     version: u64,
     holders: Vec<Name>,
+    /// Their ranks; the largest number for those that are gone.
+    by_holder: Vec<u64>,
     /// The ranks of each worker and their holders, ascending by rank.
     workers: HashMap<Arc<str>, Vec<(u32, u32)>>,
 }
@@ -37,6 +39,10 @@ impl Names {
             roster: Some(roster.clone()),
             version,
             holders: names.to_vec(),
+            by_holder: names
+                .iter()
+                .map(|name| name.as_ref().map_or(u64::MAX, |(_, rank)| u64::from(*rank)))
+                .collect(),
             workers,
         }
     }
@@ -45,6 +51,11 @@ impl Names {
     pub fn get(&self, holder: u32) -> Option<(&Arc<str>, u32)> {
         let name = self.holders.get(holder as usize)?.as_ref();
         name.map(|(worker, rank)| (worker, *rank))
+    }
+
+    /// The rank of a holder; `None` where it is gone.
+    pub(crate) fn rank(&self, holder: u32) -> Option<u32> {
+        u32::try_from(*self.by_holder.get(holder as usize)?).ok()
     }
 
     /// The ranks of a worker and their holders, ascending by rank.
