@@ -144,6 +144,11 @@ class Simulation:
         self.tracker.live(*batch, self.now)
         return True
 
+    def deliver_all(self) -> None:
+        """Deliver every live message that is under way."""
+        while self.deliver():
+            pass
+
     def again(self, which: int) -> None:
         """Deliver one of the latest messages once more."""
         latest = [batch for batch in self.delivered[-5:] if batch in self.stream]

@@ -203,6 +203,66 @@ def test_nothing_of_a_removed_worker_comes_back(
         assert [row.worker for row in index.workers()] == ["w2"]
 
 
+def test_removing_waits_for_the_batch_that_is_being_applied(
+    index: kvindex.Indexer, start: Start
+) -> None:
+    inside, gate, removed = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        """An index that applies when the test says so."""
+
+        def apply(self, payload: bytes, /, **options: object) -> object:
+            inside.set()
+            assert gate.wait(5.0)
+            return index.apply(payload, **options)  # type: ignore[arg-type]
+
+    def remove() -> None:
+        feed.remove("w1")
+        index.remove_worker("w1")
+        removed.set()
+
+    engine = start()
+    engine.publish(batch(stores("A")))
+    with Feed(Slow(), [source(engine)]) as feed:  # type: ignore[arg-type]
+        assert inside.wait(5.0)
+        remover = threading.Thread(target=remove)
+        remover.start()
+        assert not removed.wait(0.1)
+        gate.set()
+        assert removed.wait(5.0)
+        remover.join()
+    assert index.workers() == []
+
+
+def test_closing_does_not_wait_longer_than_it_is_told(
+    index: kvindex.Indexer, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    inside, gate = threading.Event(), threading.Event()
+
+    class Stuck:
+        """An index that does not come back for a while."""
+
+        def apply(self, payload: bytes, /, **options: object) -> object:
+            inside.set()
+            assert gate.wait(5.0)
+            return index.apply(payload, **options)  # type: ignore[arg-type]
+
+    engine = start()
+    engine.publish(batch(stores("A")))
+    feed = Feed(Stuck(), [source(engine)])  # type: ignore[arg-type]
+    feed.open()
+    try:
+        assert inside.wait(5.0)
+        began = time.monotonic()
+        feed.close(timeout=0.1)
+        assert 0.1 <= time.monotonic() - began < 2.0
+        assert "still busy" in caplog.text
+    finally:
+        gate.set()
+        feed.close()
+    assert feed_threads() == []
+
+
 def test_batches_of_an_ended_epoch_are_ignored(
     index: kvindex.Indexer, start: Start
 ) -> None:
@@ -297,8 +357,16 @@ def test_two_streams_of_a_holder_keep_their_own_numbers(
     assert depths(index, "XY") == {"w1": 2}
 
 
+class Panic(BaseException):
+    """What an index raises that should not be there."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError, Panic])
 def test_a_source_that_fails_stops_alone(
-    index: kvindex.Indexer, start: Start, caplog: pytest.LogCaptureFixture
+    index: kvindex.Indexer,
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException],
 ) -> None:
     class Failing:
         """An index that refuses one worker in a way that no index should."""
@@ -309,7 +377,7 @@ def test_a_source_that_fails_stops_alone(
         def apply(self, payload: bytes, /, *, worker: str, **options: object) -> object:
             if worker == "bad":
                 msg = "out of order"
-                raise RuntimeError(msg)
+                raise error(msg)
             return index.apply(payload, worker=worker, **options)  # type: ignore[arg-type]
 
     engine = start()
@@ -318,7 +386,7 @@ def test_a_source_that_fails_stops_alone(
     with Feed(Failing(), both) as feed, caplog.at_level(logging.CRITICAL):  # type: ignore[arg-type]
         assert feed.wait(until={"good": 0})
         assert feed.wait(until=lambda rows: rows[0].status == "failed")
-        assert feed.sources()[0].last_error == "RuntimeError: out of order"
+        assert feed.sources()[0].last_error == f"{error.__name__}: out of order"
         engine.publish(batch(stores("B", "A")))
         assert feed.wait(until={"good": 1})
     assert [row.status for row in feed.sources()] == ["failed", "closed"]

@@ -148,11 +148,11 @@ class Loop:
         )
 
     def _give_turn(self, link: Link) -> None:
-        if link.source.key not in self._links:
+        if self._links.get(link.source.key) is not link:
             return
         try:
             link.turn(self)
-        except Exception as error:
+        except BaseException as error:  # a panic of the index is no Exception
             log.exception("%s: given up", link.source.endpoint)
             del self._links[link.source.key]
             link.fail(self, error)

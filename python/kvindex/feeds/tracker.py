@@ -144,7 +144,8 @@ class Tracker:
         # Replays are in order: what is below this number comes no more, unless
         # it is held already.
         self._flush(before=seq)
-        self._compare(exchange, seq, payload)
+        if self._held.pop(seq, None) is not None:
+            self._tally.duplicates += 1
         self._take(seq, payload)
         self._tally.replayed += 1
         self._follow()
@@ -313,17 +314,6 @@ class Tracker:
             return
         if seq == exchange.awaited:
             exchange.awaited = None
-
-    def _compare(self, exchange: Exchange, seq: int, payload: bytes) -> None:
-        held = self._held.pop(seq, None)
-        if held == payload:
-            self._tally.duplicates += 1
-        elif held is not None:
-            # What is held is an earlier engine's, the replay comes from the
-            # one that answers now.
-            self._drop_held()
-            self._newest = None
-            exchange.again = True
 
     def _settle(self, exchange: Exchange, now: float) -> None:
         """Apply what was held, or ask again for what was published meanwhile."""
