@@ -8,7 +8,7 @@
 //! - `event` what did an engine say? `decode` from which bytes?
 //! - `profile` how does this source behave?
 //! - `key` which prefix is it? `prepare` does it fit together?
-//! - `apply` what does that mean here? `resolve` and `hold` carry it out
+//! - `apply` what does that mean here? `incoming`, `resolve` and `hold` carry it out
 //! - `holder` who says so? `place` where is the block of that name? `orphan`
 //!   and if the parent is unknown?
 //! - `run`, `head`, `claims` the structure; `store` and `cover` write it
@@ -29,6 +29,7 @@ mod found;
 mod head;
 mod hold;
 mod holder;
+mod incoming;
 mod index;
 pub mod key;
 mod keys;

@@ -101,6 +101,15 @@ impl Orphans {
         self.all.get(&number)
     }
 
+    /// Takes an orphan out for a moment, to look something up for it.
+    pub(crate) fn lend(&mut self, number: u64) -> Option<Orphan> {
+        self.all.remove(&number)
+    }
+
+    pub(crate) fn give_back(&mut self, number: u64, orphan: Orphan) {
+        self.all.insert(number, orphan);
+    }
+
     /// Blocks that wait.
     pub(crate) fn blocks(&self) -> u64 {
         self.all.values().map(Orphan::blocks).sum()

@@ -6,6 +6,14 @@ use crate::event::{Name, Tier};
 /// A value for each tier, nearest first.
 pub type PerTier<T> = [T; 4];
 
+/// What events call each tier, in any case.
+const MEDIA: PerTier<&[&str]> = [
+    &["gpu", "device"],
+    &["cpu", "cpu_pinned", "cpu_tier1"],
+    &["cpu_tier2", "disk", "nvme", "ssd", "storage"],
+    &["external", "network", "remote", "shared"],
+];
+
 /// The kinds of event source whose habits are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
@@ -48,7 +56,7 @@ pub struct Profile {
     pub copies: PerTier<bool>,
     /// Tokens of one chunk on a tier; 0 = the tier has no chunks.
     pub chunk_tokens: PerTier<u32>,
-    /// Media besides the standard ones, in lower case; they come first.
+    /// Media besides the standard ones, in any case; they come first.
     pub media: Vec<(String, Tier)>,
     /// Whether a hash only ever means this holder's own blocks.
     pub own_names: bool,
@@ -108,23 +116,25 @@ impl Profile {
 
     /// The tier that a medium means; `None` where it is unknown.
     pub fn tier(&self, medium: Option<&str>, remote: bool) -> Option<Tier> {
-        let lower = medium.map(str::to_ascii_lowercase);
-        let own = lower
-            .as_deref()
-            .and_then(|lower| self.media.iter().find(|(name, _)| name == lower));
+        let own = medium.and_then(|medium| {
+            let mut media = self.media.iter();
+            media.find(|(name, _)| name.eq_ignore_ascii_case(medium))
+        });
         if let Some(&(_, tier)) = own {
             return Some(tier);
         }
         if remote {
             return Some(Tier::External);
         }
-        Some(match lower.as_deref() {
-            None | Some("gpu" | "device") => Tier::Device,
-            Some("cpu" | "cpu_pinned" | "cpu_tier1") => Tier::Host,
-            Some("cpu_tier2" | "disk" | "nvme" | "ssd" | "storage") => Tier::Disk,
-            Some("external" | "network" | "remote" | "shared") => Tier::External,
-            Some(_) => return None,
-        })
+        let Some(medium) = medium else {
+            return Some(Tier::Device);
+        };
+        let named = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(medium));
+        let tiers = Tier::ALL.into_iter();
+        tiers
+            .zip(MEDIA)
+            .find(|(_, names)| named(names))
+            .map(|(tier, _)| tier)
     }
 
     /// The name of an adapter that came as an integer.

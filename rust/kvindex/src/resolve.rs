@@ -2,6 +2,7 @@
 
 use crate::event::Name;
 use crate::member::Role;
+use crate::profile::Profile;
 use crate::run::Block;
 use crate::writer::Writer;
 
@@ -10,6 +11,18 @@ use crate::writer::Writer;
 pub(crate) struct Given<'a> {
     pub(crate) lora: Option<&'a str>,
     pub(crate) salt: Option<&'a str>,
+}
+
+impl<'a> Given<'a> {
+    /// What an adapter's name and a salt of an event say: sources that always
+    /// name theirs mean by silence that there is none.
+    pub(crate) fn by(profile: &Profile, lora: Option<&'a str>, salt: Option<&'a str>) -> Self {
+        let silence = (!profile.inherits_namespace()).then_some("");
+        Self {
+            lora: lora.or(silence),
+            salt: salt.or(silence),
+        }
+    }
 }
 
 /// What a name means.
