@@ -251,11 +251,16 @@ impl Store {
         });
         let run = match extends {
             Some(parent) => parent.run(),
-            None => self.add_run(parent, namespace, keys[0]),
+            None => self.add_run(parent, namespace),
         };
         let start = self.record(run).len();
         let count = keys.len().min(MAX_BLOCKS - start);
         self.append(run, &keys[..count]);
+        if extends.is_none() {
+            // Only now, so that whoever finds the run finds its blocks in it.
+            let heads = &self.shared.heads;
+            heads.insert(&self.shared.arena, &mut self.free, keys[0], run);
+        }
         Piece {
             run,
             start: start as u16,
@@ -264,7 +269,7 @@ impl Store {
         }
     }
 
-    fn add_run(&mut self, parent: Option<Block>, namespace: &Namespace, head: u64) -> u32 {
+    fn add_run(&mut self, parent: Option<Block>, namespace: &Namespace) -> u32 {
         let run = self.free_runs.pop().unwrap_or_else(|| {
             self.next_run += 1;
             self.next_run - 1
@@ -285,9 +290,6 @@ impl Store {
         if namespace.pairs {
             self.shared.pair_runs.fetch_add(1, Relaxed);
         }
-        self.shared
-            .heads
-            .insert(&self.shared.arena, &mut self.free, head, run);
         run
     }
 
