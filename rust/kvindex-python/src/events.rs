@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PySequence, PyType};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PySequence, PyString, PyType};
 
 use crate::integers::type_name;
 use crate::msgpack::{Writer, sequence};
@@ -92,42 +93,80 @@ fn batch(events: &Bound<'_, PySequence>) -> PyResult<Vec<u8>> {
     Ok(out.into_bytes())
 }
 
+/// One event class, and its names as Python strings.
+struct Kind {
+    name: &'static str,
+    class: Py<PyType>,
+    fields: Vec<(&'static str, Py<PyString>)>,
+}
+
+/// The event classes of this package, looked up once.
+fn kinds(py: Python<'_>) -> PyResult<&[Kind]> {
+    static KINDS: PyOnceLock<Vec<Kind>> = PyOnceLock::new();
+    let kinds = KINDS.get_or_try_init(py, || {
+        let module = py.import("kvindex.events")?;
+        let kind = |&(name, fields): &(&'static str, &[&'static str])| {
+            let fields = fields.iter();
+            Ok(Kind {
+                name,
+                class: module.getattr(name)?.cast_into::<PyType>()?.unbind(),
+                fields: fields
+                    .map(|&field| (field, PyString::intern(py, field).unbind()))
+                    .collect(),
+            })
+        };
+        FIELDS.iter().map(kind).collect::<PyResult<Vec<_>>>()
+    });
+    kinds.map(Vec::as_slice)
+}
+
+/// The kind of a class by its name or that of a base: engines' own event objects
+/// have the same names and fields.
+fn kind_by_name<'a>(kinds: &'a [Kind], class: &Bound<'_, PyType>) -> PyResult<Option<&'a Kind>> {
+    for base in class.mro() {
+        let name = base.cast_into::<PyType>()?.name()?;
+        let known = kinds.iter().find(|kind| name == kind.name);
+        if known.is_some() {
+            return Ok(known);
+        }
+    }
+    Ok(None)
+}
+
 /// Writes one event. Other classes than the known ones are left to the decoder,
 /// which counts them; what is no event at all is the caller's mistake.
 fn event(out: &mut Writer, position: usize, item: &Bound<'_, PyAny>) -> PyResult<()> {
-    let class = item.get_type();
-    if class.module()? == "builtins" {
-        return Err(PyTypeError::new_err(format!(
-            "event {position} must be BlockStored, BlockRemoved or AllBlocksCleared, not {}",
-            type_name(item)
-        )));
-    }
-    let mut known = None;
-    for base in class.mro() {
-        let name = base.cast_into::<PyType>()?.name()?;
-        known = FIELDS.into_iter().find(|(event, _)| name == *event);
-        if known.is_some() {
-            break;
+    let (py, class) = (item.py(), item.get_type());
+    let kinds = kinds(py)?;
+    let kind = match kinds.iter().find(|kind| class.is(&kind.class)) {
+        Some(kind) => Some(kind),
+        None if class.module()? == "builtins" => {
+            return Err(PyTypeError::new_err(format!(
+                "event {position} must be BlockStored, BlockRemoved or AllBlocksCleared, not {}",
+                type_name(item)
+            )));
         }
-    }
-    let Some((name, fields)) = known else {
+        None => kind_by_name(kinds, &class)?,
+    };
+    let Some(kind) = kind else {
         out.map(1);
         out.text("type");
         out.text(class.name()?.to_str()?);
         return Ok(());
     };
-    let mut given = Vec::with_capacity(fields.len());
-    for field in fields {
-        if let Some(value) = item.getattr_opt(*field)?.filter(|value| !value.is_none()) {
-            given.push((field, value));
+    let mut given = Vec::with_capacity(kind.fields.len());
+    for (name, field) in &kind.fields {
+        let value = item.getattr_opt(field.bind(py))?;
+        if let Some(value) = value.filter(|value| !value.is_none()) {
+            given.push((*name, value));
         }
     }
     out.map(1 + given.len());
     out.text("type");
-    out.text(name);
-    for (field, value) in given {
-        out.text(field);
-        out.any_size = HASHES.contains(field);
+    out.text(kind.name);
+    for (name, value) in given {
+        out.text(name);
+        out.any_size = HASHES.contains(&name);
         out.value(&value)?;
     }
     Ok(())

@@ -58,7 +58,12 @@ impl Writer {
         } else if let Some(items) = items(value)? {
             self.array(items.len());
             for item in items {
-                self.nested(&item, depth - 1)?;
+                // Mostly tokens: integers come first.
+                if item.is_exact_instance_of::<PyInt>() {
+                    self.integer(&item);
+                } else {
+                    self.nested(&item, depth - 1)?;
+                }
             }
         } else {
             self.integer(value);
@@ -141,6 +146,9 @@ fn tokens(value: &Bound<'_, PyAny>) -> Option<Vec<u32>> {
 
 /// The items of a sequence or of a buffer; `None` for anything else.
 fn items<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyList>>> {
+    if let Ok(items) = value.cast::<PyList>() {
+        return Ok(Some(items.clone()));
+    }
     if let Some(items) = sequence(value) {
         return items.to_list().map(Some);
     }
