@@ -105,7 +105,9 @@ class Duel:
         gc.collect()
         gc.disable()
         try:
-            self.benchmark.pedantic(target, setup=before, rounds=rounds)
+            self.benchmark.pedantic(  # type: ignore[no-untyped-call]
+                target, setup=before, rounds=rounds
+            )
         finally:
             gc.enable()
         return times

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -79,14 +79,13 @@ class _Stored(msgspec.Struct, tag="BlockStored"):
 _DECODER = msgspec.msgpack.Decoder(tuple[float, list[_Stored], int | None])
 
 
-def translate(payload: bytes, peer: Peer, block_size: int) -> list[bytes]:
-    """Turn one batch of vLLM into the tree's events: decode, hash, write."""
+def decode(payload: bytes) -> list[_Stored]:
+    """Read one batch of vLLM."""
     _, events, _ = _DECODER.decode(payload)
-    return [
-        stored_event(
-            event.parent_block_hash,
-            event.block_hashes,
-            peer.hash_tokens(event.token_ids, block_size),
-        )
-        for event in events
-    ]
+    return events
+
+
+def translate(event: Any, peer: Peer, block_size: int) -> bytes:  # noqa: ANN401
+    """Turn a store, decoded or an event object, into the tree's: hash and write."""
+    keys = peer.hash_tokens(event.token_ids, block_size)
+    return stored_event(event.parent_block_hash, event.block_hashes, keys)

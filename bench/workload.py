@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 import kvindex
 from bench.peer import stored_event
@@ -17,17 +16,18 @@ BLOCK = 16
 VOCABULARY = 128_000
 HOLDERS = 256
 
-Tokens: TypeAlias = npt.NDArray[np.uint32]
-Keys: TypeAlias = npt.NDArray[np.uint64]
+
+# Subscriptable from CPython 3.14 on.
+Numbers: TypeAlias = "memoryview[int]"
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
     """Consecutive blocks: their tokens, engine hashes and local keys."""
 
-    tokens: Tokens
+    tokens: Numbers
     names: list[int]
-    keys: Keys
+    keys: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +115,18 @@ class Maker:
         self.numbers = np.random.default_rng(seed)
         self.choices = random.Random(seed)
 
-    def tokens(self, count: int) -> Tokens:
-        """Return random tokens."""
-        return self.numbers.integers(0, VOCABULARY, count, dtype=np.uint32)
+    def tokens(self, count: int) -> Numbers:
+        """Return random tokens, 32 bits each."""
+        return self.numbers.integers(0, VOCABULARY, count, dtype=np.uint32).data
 
     def names(self, count: int) -> list[int]:
         """Return engine hashes: 64 bits that say nothing."""
-        drawn = self.numbers.integers(0, 2**64, count, dtype=np.uint64)
-        return [int(name) for name in drawn]
+        return self.numbers.integers(0, 2**64, count, dtype=np.uint64).data.tolist()
 
     def chain(self, blocks: int) -> Chain:
         """Return a chain that shares nothing with any other."""
         tokens = self.tokens(blocks * BLOCK)
-        keys = np.asarray(kvindex.block_keys(tokens, block_size=BLOCK))
+        keys = kvindex.block_keys(tokens, block_size=BLOCK)
         return Chain(tokens, self.names(blocks), keys)
 
     def mixed(self, claims: int, step: int, *, own_names: bool = False) -> Stream:

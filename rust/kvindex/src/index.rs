@@ -321,7 +321,7 @@ impl Index {
             orphans: writer.orphans.blocks(),
             runs: u64::from(writer.store.runs().0),
             names: writer.store.places.len() as u64,
-            bytes: bytes as u64,
+            bytes: (bytes + writer.members.bytes()) as u64,
             reserve: reserve as u64,
             totals: writer.totals.clone(),
         })

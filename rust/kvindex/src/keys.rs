@@ -4,8 +4,8 @@
 use crate::found::Blocks;
 use crate::key::{BlockHasher, Prompt, chain};
 
-/// Blocks computed at a time.
-const SLICE: usize = 32;
+/// Blocks computed at a time, at most; the first slices are shorter.
+const SLICE: usize = 64;
 
 /// Where keys come from.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl<'a> Keys<'a> {
     pub(crate) fn reach(&mut self, blocks: usize) -> usize {
         while self.computed.len() < blocks {
             let start = self.computed.len();
-            let end = (start + SLICE).min(self.total);
+            let end = (start + start.clamp(2, SLICE)).min(self.total);
             match &mut self.source {
                 Source::Chain(_) => return self.total,
                 Source::Locals(locals) => {

@@ -135,6 +135,15 @@ impl Members {
         self.ended.push(number);
     }
 
+    /// Bytes of memory, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = |member: &Member| {
+            let copies = member.copies.capacity() * 33 + member.copies.len() * 32;
+            copies + member.units.capacity() * 33 + member.units.len() * 40
+        };
+        self.slots.iter().map(lists).sum()
+    }
+
     pub(crate) fn get(&self, number: u32) -> &Member {
         &self.slots[(number & !UNIT) as usize]
     }

@@ -9,7 +9,7 @@ use kvindex::{Index, Prepared};
 
 use crate::workload::{Sent, index, mixed, origin, workers};
 
-const CLAIMS: usize = 400_000;
+const CLAIMS: usize = 250_000;
 const STEP: usize = 8;
 
 pub(crate) fn bench(criterion: &mut Criterion) {
