@@ -9,7 +9,7 @@
 //! says that the member holds the blocks from start up to, not including, end;
 //! the plain words of one member are disjoint, apart and ascending. A unit word
 //! says that it holds `length` blocks up to `end` as one piece, of which some
-//! may lie in earlier runs.
+//! may lie in earlier runs. Unit words of one member may overlap.
 
 /// Set in the member of a unit word.
 pub(crate) const UNIT: u32 = 1 << 31;

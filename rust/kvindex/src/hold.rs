@@ -1,6 +1,6 @@
 //! Holding and giving up: copies, units, and what follows for names.
 
-use crate::claims::{Claim, UNIT};
+use crate::claims::Claim;
 use crate::event::{Name, Tier};
 use crate::holder::Slot;
 use crate::member::{Copies, Identity, Role, Unit};
@@ -237,6 +237,7 @@ impl Writer {
         }
         list.retain(|unit| unit.copies.count > 0);
         lengths.retain(|length| !list.iter().any(|unit| unit.length == *length));
+        lengths.sort_unstable();
         lengths.dedup();
         if list.is_empty() {
             units.remove(&block);
@@ -274,7 +275,7 @@ impl Writer {
     fn unit_word(&self, target: Target, unit: u32, last: Block, length: u16, piece: &Piece) -> u64 {
         if piece.last() == last {
             return Claim {
-                member: unit | UNIT,
+                member: unit,
                 start: length,
                 end: piece.end,
             }
@@ -285,7 +286,12 @@ impl Writer {
             .iter()
             .find(|slot| slot.role == Role::Shadow && slot.chunk == target.chunk)
             .expect("units have shadows");
-        Claim::plain(shadow.number, &piece.range()).pack()
+        Claim {
+            member: shadow.number,
+            start: piece.end - piece.start,
+            end: piece.end,
+        }
+        .pack()
     }
 
     /// How many blocks of a piece no member of the holder and tier holds.

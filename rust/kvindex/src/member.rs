@@ -20,8 +20,8 @@ use crate::sync::{Ordering, fence};
 pub(crate) enum Role {
     /// Each block for itself.
     Plain = 1,
-    /// Several blocks that are of use only together; the words of this role are
-    /// unit words, in the run of a unit's last block.
+    /// Several blocks that are of use only together; its word is in the run of a
+    /// unit's last block.
     Unit = 2,
     /// The parts of units in earlier runs: held, and credited by the unit word.
     Shadow = 3,
@@ -105,7 +105,8 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// A new member; the number carries [`UNIT`] where its words are unit words.
+    /// A new member; the number carries [`UNIT`] where its words are unit words:
+    /// they may overlap.
     pub(crate) fn begin(&mut self, shared: &Shared, identity: Identity) -> u32 {
         let number = if let Some(number) = self.free.pop() {
             let reused = shared.reuse.load(Relaxed) + 1;
@@ -120,10 +121,10 @@ impl Members {
         };
         shared.members.make(number);
         shared.members.record(number)[0].store(identity.pack(), Relaxed);
-        if identity.role == Role::Unit {
-            number | UNIT
-        } else {
+        if identity.role == Role::Plain {
             number
+        } else {
+            number | UNIT
         }
     }
 

@@ -1,0 +1,66 @@
+//! What the tests share: how to write events, and the model that they are
+//! checked against.
+#![allow(dead_code, reason = "each test file uses a part of this")]
+
+pub(crate) mod agree;
+pub(crate) mod answer;
+pub(crate) mod model;
+pub(crate) mod ops;
+pub(crate) mod race;
+mod rules;
+pub(crate) mod said;
+
+use std::collections::BTreeMap;
+
+use kvindex::event::Batch;
+use kvindex::{Config, Found, Index, Options, Origin, Report};
+
+/// The weights that queries have unless told otherwise.
+pub(crate) const WEIGHTS: kvindex::Weights = [1.0, 0.75, 0.25, 0.25];
+
+/// Options that ask about everybody.
+pub(crate) const EVERYBODY: Options<'static> = Options {
+    candidates: None,
+    weights: WEIGHTS,
+    cascade: false,
+};
+
+/// A usual configuration.
+pub(crate) fn config(block_size: u32) -> Config {
+    Config {
+        block_size,
+        registered_only: false,
+        orphan_blocks: 1000,
+    }
+}
+
+/// Rank 0 of a worker, without numbers or epochs.
+pub(crate) fn origin(worker: &str) -> Origin<'_> {
+    Origin {
+        worker,
+        rank: 0,
+        source: "",
+        seq: None,
+        epoch: None,
+    }
+}
+
+/// Applies a batch of rank 0 of a worker.
+pub(crate) fn apply(index: &Index, worker: &str, batch: Batch) -> Report {
+    let prepared = index.prepare(batch, false).unwrap();
+    index.apply(&prepared, &origin(worker)).unwrap()
+}
+
+/// An answer's rows by worker and rank.
+pub(crate) fn rows(found: &Found) -> BTreeMap<(String, u32), [u32; 4]> {
+    let mut rows = BTreeMap::new();
+    for row in &found.rows {
+        let (worker, rank) = found.names.get(row.holder).expect("a holder's name");
+        assert_eq!(rank, row.rank);
+        assert_eq!(row.depth, row.tiers.iter().sum::<u32>());
+        assert!(row.depth > 0, "a row without blocks");
+        let before = rows.insert((worker.to_string(), rank), row.tiers);
+        assert_eq!(before, None, "one row a holder");
+    }
+    rows
+}

@@ -1,0 +1,514 @@
+//! Random operations over tiny alphabets, as plain values that shrink well.
+
+use kvindex::event::{GroupKind, Image, Name, Reason, Tier};
+use kvindex::key::hash_bytes;
+use kvindex::profile::{Kind, Profile};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::model::Model;
+use super::said::{Removed, Said, Stored};
+
+/// What is done to an index.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Batch(Sent),
+    Register(usize, usize),
+    RemoveWorker(usize),
+    Reset(usize, u32),
+    Clear,
+    /// Look at totals, which finishes what clears left to do.
+    Totals,
+}
+
+/// A batch on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) worker: usize,
+    pub(crate) rank: u32,
+    /// Whether the batch itself names the rank.
+    pub(crate) ranked: bool,
+    pub(crate) source: &'static str,
+    pub(crate) seq: Option<u64>,
+    /// 0 = none, 1 = the worker's own, others are stale.
+    pub(crate) epoch: u64,
+    pub(crate) events: Vec<Told>,
+}
+
+/// An event: which blocks of which chain.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Store(StoreText),
+    Remove(RemoveText),
+    /// Names under which the holder has copies, from one on.
+    RemoveHeld(usize, usize),
+    Clear,
+    Unreadable(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct StoreText {
+    chain: ChainText,
+    /// Blocks of the chain that are not stored, but the parent of what is.
+    above: usize,
+    /// Blocks a hash.
+    unit: usize,
+    tokens: TokensText,
+    parent: ParentText,
+    medium: Option<&'static str>,
+    /// Whether the event names the namespace, or leaves it to be inherited.
+    spoken: bool,
+    /// Whether the salt comes as an extra key of this block.
+    salt_of: Option<u32>,
+    image: Option<(u32, i64)>,
+    pairs: bool,
+    odd: OddText,
+}
+
+/// A chain of blocks and how an engine names them.
+#[derive(Clone, Debug)]
+struct ChainText {
+    /// The name of the block that it hangs below.
+    base: u64,
+    letters: Vec<u32>,
+    space: usize,
+    dialect: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum TokensText {
+    Full,
+    None,
+    Partial,
+    TooFew,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ParentText {
+    True,
+    /// The chain hangs below something that somebody holds.
+    Held(usize),
+    Root,
+    Unknown,
+    Itself,
+}
+
+/// Rare fields.
+#[derive(Clone, Copy, Debug)]
+enum OddText {
+    Plain,
+    Size(Option<u64>),
+    LoraId(i64),
+    Group(Option<u32>, Option<GroupKind>),
+    Remote,
+    ExtraKeys,
+    Twice,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct RemoveText {
+    chain: ChainText,
+    /// Blocks of the chain that stay.
+    above: usize,
+    medium: Option<&'static str>,
+    odd: OddText,
+}
+
+const SPACES: [(&str, &str); 5] = [("", ""), ("x", ""), ("", "s"), ("x", "s"), ("", "z")];
+/// How many profiles there are.
+const PROFILES: usize = 7;
+const WORKERS: [&str; 3] = ["w0", "w1", "w2"];
+
+pub(crate) fn worker(number: usize) -> &'static str {
+    WORKERS[number]
+}
+
+/// The profiles that workers are registered with.
+pub(crate) fn profile(number: usize, block_size: u32) -> Profile {
+    let (vllm, sglang) = (Profile::new(Kind::Vllm), Profile::new(Kind::Sglang));
+    match number {
+        0 => Profile::new(Kind::Auto),
+        1 => vllm,
+        2 => sglang,
+        3 => Profile {
+            chunk_tokens: [0, 2 * block_size, 5 * block_size, 0],
+            copies: [true, false, true, false],
+            ..vllm
+        },
+        4 => Profile {
+            clears: Some([true, false, false, true]),
+            copies: [false; 4],
+            media: vec![("ramdisk".into(), Tier::Disk), ("gpu".into(), Tier::Host)],
+            lora_ids: vec![(7, "x".into())],
+            ..vllm
+        },
+        5 => Profile {
+            own_names: true,
+            root: Some(Name::from_integer(0)),
+            copies: [true; 4],
+            ..vllm
+        },
+        _ => Profile {
+            own_names: true,
+            chunk_tokens: [2 * block_size; 4],
+            ..sglang
+        },
+    }
+}
+
+/// What an engine calls the last block of a chain.
+fn name(base: u64, letters: &[u32], space: usize, dialect: u64) -> Name {
+    let hash = |space: usize, seed: u64| {
+        let bytes = format!("{base} {letters:?} {:?} {seed}", SPACES[space]);
+        hash_bytes(bytes.as_bytes())
+    };
+    let bytes = |first: u8, low: u64| {
+        let mut bytes = [first; 32];
+        bytes[24..].copy_from_slice(&low.to_be_bytes());
+        Name::from_bytes(&bytes)
+    };
+    match dialect {
+        // Engines that agree, that seed their hashes, that leave the namespace out.
+        0 | 1 => Name::from_integer(hash(space, dialect)),
+        2 => Name::from_integer(hash(0, 2)),
+        // One engine's byte strings that end with another one's integers.
+        3 => bytes(3, hash(space, 0)),
+        // Blocks that are numbered; 0 is the root of some.
+        4 => Name::from_integer(letters.len() as u64 - 1),
+        // Byte strings that end alike, and the integer that matches both.
+        5 => Name::from_integer(hash(0, 5)),
+        _ => bytes(dialect as u8, hash(0, 5)),
+    }
+}
+
+impl ChainText {
+    fn name(&self, blocks: usize) -> Name {
+        name(self.base, &self.letters[..blocks], self.space, self.dialect)
+    }
+}
+
+impl StoreText {
+    fn said(&self, model: &Model) -> Said {
+        let block_size = model.config.block_size as usize;
+        let (unit, mut above) = (self.unit, self.above.min(self.chain.letters.len() - 1));
+        let mut below = None;
+        if let ParentText::Held(number) = self.parent {
+            let copies: Vec<_> = model.holders.values().flat_map(|h| &h.copies).collect();
+            below = copies.get(number % copies.len().max(1)).map(|c| c.name);
+            above = 0;
+        }
+        let hashes = ((self.chain.letters.len() - above) / unit).max(1);
+        let mut chain = self.chain.clone();
+        chain.letters.resize(above + hashes * unit, 0);
+        chain.base = below.map_or(0, Name::low);
+        let names = (1..=hashes).map(|hash| chain.name(above + hash * unit));
+        let mut stored = Stored {
+            names: names.collect(),
+            pairs: self.pairs,
+            medium: self.medium,
+            size: (unit > 1).then_some((unit * block_size) as u64),
+            ..Stored::default()
+        };
+        stored.tokens = self.tokens(&chain.letters[above..], hashes, block_size);
+        stored.parent = match self.parent {
+            ParentText::True if above > 0 => Some(chain.name(above)),
+            ParentText::True | ParentText::Root => None,
+            ParentText::Held(_) => below,
+            ParentText::Unknown => Some(Name::from_integer(404)),
+            ParentText::Itself => Some(stored.names[0]),
+        };
+        self.name_space(&mut stored, hashes);
+        if let Some((block, offset)) = self.image.filter(|_| !stored.tokens.is_empty()) {
+            stored.extra_keys = true;
+            stored.images.push(Image {
+                block: block % hashes as u32,
+                offset,
+                hash: 77,
+            });
+        }
+        self.add_odd(&mut stored);
+        Said::Stored(stored)
+    }
+
+    fn tokens(&self, letters: &[u32], hashes: usize, block_size: usize) -> Vec<u32> {
+        let blocks = match self.tokens {
+            TokensText::None => return Vec::new(),
+            TokensText::TooFew => (hashes - 1) * self.unit,
+            _ => hashes * self.unit,
+        };
+        let letters = &letters[..blocks];
+        let block = |letter: u32| (0..block_size).map(move |i| letter + 10 * i as u32);
+        let mut tokens: Vec<u32> = letters.iter().flat_map(|letter| block(*letter)).collect();
+        if matches!(self.tokens, TokensText::Partial) {
+            tokens.pop();
+        }
+        if self.pairs {
+            tokens.push(5);
+        }
+        tokens
+    }
+
+    fn name_space(&self, stored: &mut Stored, hashes: usize) {
+        let (lora, salt) = SPACES[self.chain.space];
+        if !self.spoken {
+            return;
+        }
+        stored.lora = (!lora.is_empty()).then_some(lora);
+        if !salt.is_empty() {
+            match self.salt_of {
+                Some(block) => {
+                    stored.salts.push((block % hashes as u32, salt));
+                    stored.extra_keys = true;
+                }
+                None => stored.salt = Some(salt),
+            }
+        }
+    }
+
+    fn add_odd(&self, stored: &mut Stored) {
+        match self.odd {
+            OddText::Plain => {}
+            OddText::Size(size) => stored.size = size,
+            OddText::LoraId(id) => stored.lora_id = Some(id),
+            OddText::Group(group, kind) => (stored.group, stored.kind) = (group, kind),
+            OddText::Remote => stored.remote = true,
+            OddText::ExtraKeys => stored.extra_keys = true,
+            OddText::Twice => {
+                let first = stored.names[0];
+                *stored.names.last_mut().unwrap() = first;
+            }
+        }
+    }
+}
+
+impl RemoveText {
+    fn said(&self) -> Said {
+        let blocks = self.chain.letters.len();
+        let above = self.above.min(blocks - 1);
+        let mut removed = Removed {
+            names: (above + 1..=blocks)
+                .map(|end| self.chain.name(end))
+                .collect(),
+            medium: self.medium,
+            ..Removed::default()
+        };
+        match self.odd {
+            OddText::Group(group, kind) => (removed.group, removed.kind) = (group, kind),
+            OddText::Remote => removed.remote = true,
+            OddText::Twice => removed.names.push(removed.names[0]),
+            _ => {}
+        }
+        Said::Removed(removed)
+    }
+}
+
+impl Sent {
+    /// The events as they are said, given what is held before the batch.
+    pub(crate) fn said(&self, model: &Model) -> Vec<Said> {
+        let said = |told: &Told| match told {
+            Told::Store(store) => store.said(model),
+            Told::Remove(remove) => remove.said(),
+            Told::RemoveHeld(from, count) => self.remove_held(model, *from, *count),
+            Told::Clear => Said::Cleared,
+            Told::Unreadable(hashes) => Said::Unreadable(Reason::Malformed, *hashes),
+        };
+        self.events.iter().map(said).collect()
+    }
+
+    fn remove_held(&self, model: &Model, from: usize, count: usize) -> Said {
+        let key = (worker(self.worker).to_owned(), self.rank);
+        let copies = model.holders.get(&key).map_or(&[][..], |h| &h.copies);
+        let Some(first) = copies.get(from % copies.len().max(1)) else {
+            return Said::Removed(Removed::default());
+        };
+        let profile = model.profile(&key);
+        let mut media = ["gpu", "device", "cpu", "disk", "external"].into_iter();
+        let same = copies.iter().filter(|copies| copies.tier == first.tier);
+        Said::Removed(Removed {
+            names: same.skip(from % 3).take(count).map(|c| c.name).collect(),
+            medium: media.find(|m| profile.tier(Some(m), false) == Some(first.tier)),
+            ..Removed::default()
+        })
+    }
+}
+
+fn chain() -> impl Strategy<Value = ChainText> {
+    let letter = prop_oneof![12 => Just(0_u32), 3 => Just(1), 1 => Just(2)];
+    // Which of the case's namespaces and dialects.
+    let (space, dialect) = (0..4_usize, 0..4_u64);
+    (vec(letter, 1..10), space, dialect).prop_map(|(letters, space, dialect)| ChainText {
+        base: 0,
+        letters,
+        space,
+        dialect,
+    })
+}
+
+fn medium() -> impl Strategy<Value = Option<&'static str>> {
+    prop_oneof![
+        6 => Just(None),
+        1 => Just(Some("gpu")),
+        4 => Just(Some("CPU")),
+        2 => Just(Some("storage")),
+        1 => Just(Some("External")),
+        1 => Just(Some("ramdisk")),
+    ]
+}
+
+fn group() -> impl Strategy<Value = OddText> {
+    let kind = prop_oneof![
+        Just(None),
+        Just(Some(GroupKind::Full)),
+        Just(Some(GroupKind::Other))
+    ];
+    (prop_oneof![Just(None), (0..3_u32).prop_map(Some)], kind)
+        .prop_map(|(group, kind)| OddText::Group(group, kind))
+}
+
+fn odd() -> impl Strategy<Value = OddText> {
+    let sizes = prop_oneof![
+        Just(Some(0)),
+        Just(Some(2)),
+        Just(Some(3)),
+        Just(Some(4)),
+        Just(Some(u64::MAX)),
+        Just(None),
+    ];
+    prop_oneof![
+        40 => Just(OddText::Plain),
+        3 => sizes.prop_map(OddText::Size),
+        1 => (6..8_i64).prop_map(OddText::LoraId),
+        2 => group(),
+        1 => Just(OddText::Remote),
+        1 => Just(OddText::ExtraKeys),
+        1 => Just(OddText::Twice),
+    ]
+}
+
+fn some<T: Clone + std::fmt::Debug>(
+    one_in: u32,
+    value: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Option<T>> {
+    prop_oneof![one_in - 1 => Just(None), 1 => value.prop_map(Some)]
+}
+
+fn store() -> impl Strategy<Value = StoreText> {
+    let unit = prop_oneof![10 => Just(1_usize), 2 => Just(2), 2 => 3..6_usize];
+    let tokens = prop_oneof![
+        24 => Just(TokensText::Full),
+        5 => Just(TokensText::None),
+        1 => Just(TokensText::Partial),
+        1 => Just(TokensText::TooFew),
+    ];
+    let parent = prop_oneof![
+        30 => Just(ParentText::True),
+        12 => (0..60_usize).prop_map(ParentText::Held),
+        2 => Just(ParentText::Root),
+        1 => Just(ParentText::Unknown),
+        1 => Just(ParentText::Itself),
+    ];
+    let where_ = (
+        chain(),
+        prop_oneof![4 => Just(0_usize), 3 => 0..8_usize],
+        unit,
+        tokens,
+        parent,
+        medium(),
+    );
+    let what = (
+        prop_oneof![2 => Just(true), 1 => Just(false)],
+        some(3, 0..3_u32),
+        some(10, (0..3_u32, -1..5_i64)),
+        prop_oneof![12 => Just(false), 1 => Just(true)],
+        odd(),
+    );
+    (where_, what).prop_map(|((chain, above, unit, tokens, parent, medium), what)| {
+        let (spoken, salt_of, image, pairs, odd) = what;
+        StoreText {
+            chain,
+            above,
+            unit,
+            tokens,
+            parent,
+            medium,
+            spoken,
+            salt_of,
+            image,
+            pairs,
+            odd,
+        }
+    })
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    let medium = prop_oneof![10 => medium(), 1 => Just(Some("nowhere"))];
+    let remove = (chain(), 0..9_usize, medium, odd()).prop_map(|(chain, above, medium, odd)| {
+        Told::Remove(RemoveText {
+            chain,
+            above,
+            medium,
+            odd,
+        })
+    });
+    prop_oneof![
+        30 => store().prop_map(Told::Store),
+        6 => remove,
+        8 => (0..40_usize, 1..4_usize).prop_map(|(from, count)| Told::RemoveHeld(from, count)),
+        1 => Just(Told::Clear),
+        1 => (0..3_u64).prop_map(Told::Unreadable),
+    ]
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let who = (
+        0..WORKERS.len(),
+        prop_oneof![4 => Just(0_u32), 1 => Just(1)],
+        any::<bool>(),
+    );
+    let seq = some(8, 0..12_u64);
+    let epoch = prop_oneof![30 => Just(0_u64), 5 => Just(1), 1 => Just(9)];
+    let source = prop_oneof![3 => Just(""), 1 => Just("other")];
+    (who, source, seq, epoch, vec(told(), 1..5)).prop_map(|(who, source, seq, epoch, events)| {
+        let (worker, rank, ranked) = who;
+        Sent {
+            worker,
+            rank,
+            ranked,
+            source,
+            seq,
+            epoch,
+            events,
+        }
+    })
+}
+
+/// Operations, few of which forget much, over some namespaces and dialects.
+pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let registered = (0..WORKERS.len(), 0..PROFILES);
+    let op = prop_oneof![
+        60 => sent().prop_map(Op::Batch),
+        4 => registered.prop_map(|(worker, profile)| Op::Register(worker, profile)),
+        2 => (0..WORKERS.len()).prop_map(Op::RemoveWorker),
+        1 => (0..WORKERS.len(), 0..2_u32).prop_map(|(worker, rank)| Op::Reset(worker, rank)),
+        1 => Just(Op::Clear),
+        4 => Just(Op::Totals),
+    ];
+    let dialect = prop_oneof![4 => Just(0_u64), 1 => Just(1), 4 => Just(2), 3 => 3..8_u64];
+    let pool = (vec(0..SPACES.len(), 1..4), vec(dialect, 1..4));
+    (pool, vec(op, 1..40)).prop_map(|((spaces, dialects), mut ops)| {
+        let batches = ops.iter_mut().filter_map(|op| match op {
+            Op::Batch(sent) => Some(sent),
+            _ => None,
+        });
+        for told in batches.flat_map(|sent| &mut sent.events) {
+            let chain = match told {
+                Told::Store(store) => &mut store.chain,
+                Told::Remove(remove) => &mut remove.chain,
+                _ => continue,
+            };
+            chain.space = spaces[chain.space % spaces.len()];
+            chain.dialect = dialects[chain.dialect as usize % dialects.len()];
+        }
+        ops
+    })
+}
