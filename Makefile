@@ -27,6 +27,7 @@ PYTEST_ARGS ?=
 CARGO_TEST_ARGS ?=
 CARGO_BENCH_ARGS ?=
 DEMO_ARGS ?=
+MUTANT_ARGS ?=
 
 # Expanded in recipes only, so that `make help` and `make clean` need neither.
 CARGO = $(shell PATH='$(PATH)'; command -v rustc >/dev/null && command -v cargo)
@@ -34,7 +35,7 @@ SUPPORTED := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11) or
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
 
-.PHONY: help demo test lint bench fmt clean toolchain
+.PHONY: help demo test lint bench mutants fmt clean toolchain
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,10 +57,14 @@ lint: $(BUILT) ## Check formats, lints, types, stubs and file rules
 	mypy
 	python -m mypy.stubtest kvindex._core
 	python .ci/check_files.py
+	python -m tests.mutants --check
 
 bench: $(BUILT) $(BENCH_READY) ## Build, then measure, beside a peer where it installs
 	cargo bench --locked --package kvindex --bench speed -- --quiet --noplot $(CARGO_BENCH_ARGS)
 	python -m pytest bench --benchmark-only --benchmark-quiet -q $(PYTEST_ARGS)
+
+mutants: $(READY) ## Break the sources in many ways and see that tests catch each
+	python -m tests.mutants $(MUTANT_ARGS)
 
 fmt: $(READY) ## Format and fix what can be fixed by machine
 	cargo fmt --all

@@ -20,22 +20,25 @@ class EpisodeError(AssertionError):
     """An episode failed; the text holds it whole and cut down."""
 
 
-def run(seeds: range) -> Counter[str]:
-    """Play the episodes of some seeds; return what happened in them."""
+def run(seeds: range, *, cut: bool = True) -> Counter[str]:
+    """Play the episodes of some seeds; return what happened in them.
+
+    The one that fails is cut down to what matters unless `cut` is false.
+    """
     seen: Counter[str] = Counter()
     for seed in seeds:
         story = episode(seed)
         try:
             seen += play(story)
         except Exception as error:
-            raise EpisodeError(explained(seed, error)) from error
+            raise EpisodeError(explained(seed, error, cut=cut)) from error
     return seen
 
 
-def explained(seed: int, error: Exception) -> str:
+def explained(seed: int, error: Exception, *, cut: bool) -> str:
     """Describe a failing episode: as it was played, and cut down."""
     story = episode(seed)
-    small = shrink(story) if failure(story) is not None else story
+    small = shrink(story) if cut and failure(story) is not None else story
     return "\n".join(
         (
             f"episode {seed} failed: {type(error).__name__}: {error}",
@@ -62,6 +65,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--show", action="store_true", help="print the episodes")
+    parser.add_argument(
+        "--as-played", action="store_true", help="do not cut down one that fails"
+    )
     options = parser.parse_args()
     seeds = range(options.seed, options.seed + options.count)
     started = time.perf_counter()
@@ -70,7 +76,7 @@ def main() -> int:
         for seed in seeds:
             write(readable(episode(seed)) + "\n")
     try:
-        seen = run(seeds)
+        seen = run(seeds, cut=not options.as_played)
     except EpisodeError as error:
         write(f"{error}\n")
         return 1

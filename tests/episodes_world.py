@@ -305,7 +305,7 @@ class World:
             tuple(tokens),
             lora or random.choice((None, "")),
             salt or random.choice((None, "")),
-            mm,
+            mm[::-1],  # in another order than the events': it must not matter
             self.candidates(),
             dict(random.choice(WEIGHTS)),
         )

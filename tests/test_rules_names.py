@@ -41,6 +41,16 @@ def test_else_a_name_means_the_oldest_live_block_of_anybody(scene: Scene) -> Non
     assert scene.depths("B") == {"w2": 1}
 
 
+def test_after_the_oldest_meaning_the_next_one_counts(scene: Scene) -> None:
+    for who, letter in (("w1", "A"), ("w2", "B"), ("w3", "C"), ("w4", "D")):
+        scene.S(who, letter, names=[X])
+    scene.R("w1", X)
+    scene.P("w5", X)
+    assert scene.depths("B") == {"w2": 1, "w5": 1}
+    for letter in "ACD":
+        assert "w5" not in scene.depths(letter)
+
+
 def test_a_name_lives_as_long_as_anybody_holds_its_block(scene: Scene) -> None:
     scene.S("w1", "A", names=[X])
     scene.S("w2", "A", names=[Y])

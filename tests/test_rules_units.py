@@ -97,6 +97,15 @@ def test_units_may_overlap(scene: Scene) -> None:
     assert scene.depths("AB") == {"w1": 1}
 
 
+def test_a_unit_may_begin_in_the_trunk_of_branches(scene: Scene) -> None:
+    scene.S("w2", "ABCD")
+    unit(scene, "w1", "ABXY")
+    assert scene.depths("ABXY") == {"w1": 4, "w2": 2}
+    for path in ("AB", "ABX", "ABC"):
+        assert scene.depths(path) == {"w2": min(len(path), 2 + path.count("C"))}
+    assert scene.depths("ABCD") == {"w2": 4}
+
+
 def test_several_units_come_in_one_event(scene: Scene) -> None:
     event = scene.stored(
         "ABCD", names=[X, Y], block_size=2 * BLOCK, medium="CPU", tier="cpu"
@@ -279,6 +288,15 @@ def test_fine_hashes_count_by_whole_chunks(chunked: Scene) -> None:
     assert chunked.depths("ABCD") == {"w1": 4}
 
 
+def test_chunks_begin_at_multiples_of_their_size(chunked: Scene) -> None:
+    chunked.S("w1", "A")
+    chunked.S("w1", "BC", "A", tier="cpu")
+    assert split(chunked.rows("ABCD")["w1"]) == (1, 0, 0, 0)
+    chunked.S("w1", "D", "ABC", tier="cpu")
+    chunked.S("w1", "B", "A")
+    assert split(chunked.rows("ABCD")["w1"]) == (2, 2, 0, 0)
+
+
 def test_a_fine_hash_completes_the_chunk_of_a_placeholder(chunked: Scene) -> None:
     chunked.S("w1", "ABCD")
     chunked.P("w1", "ABC")
@@ -330,6 +348,23 @@ def test_a_chunk_may_begin_in_the_trunk_of_branches(chunked: Scene) -> None:
     assert chunked.depths("ABCD") == {"w2": 4}
 
 
+def test_a_chunk_begins_in_a_block_that_nobody_held_for_a_while(
+    chunked: Scene,
+) -> None:
+    chunked.S("w2", "AB")
+    chunked.S("w1", "X", "A")
+    chunked.R("w2", "A", "AB")
+    chunked.S("w2", "CD")
+    assert len(chunked.index) == 3
+    chunked.P("w1", "AX")
+    assert len(chunked.index) == 4
+    assert chunked.depths("AX") == {"w1": 2}
+    chunked.R("w1", "AX")
+    chunked.R("w1", "AX", tier="cpu")
+    assert len(chunked.index) == 2
+    assert chunked.depths("CD") == {"w2": 2}
+
+
 def test_an_events_own_size_makes_a_unit_of_a_placeholder(scene: Scene) -> None:
     scene.S("w1", "ABC")
     assert scene.P("w1", "AB", "A", block_size=2 * BLOCK).stored == 2
@@ -354,3 +389,15 @@ def test_each_source_whose_blocks_do_not_fit_is_reported_once(
     assert [record.name for record in caplog.records] == ["kvindex", "kvindex"]
     assert "'w1'" in caplog.messages[0]
     assert "'other'" in caplog.messages[1]
+
+
+def test_overlapping_units_across_a_fork_are_held_once(scene: Scene) -> None:
+    scene.S("w0", "ABCDE", tier="cpu")
+    unit(scene, "w1", "BCDX", "A")
+    scene.S("w1", "ABCDEFGH")
+    unit(scene, "w1", "ABCDEY")
+    before = scene.index.workers()
+    scene.S("w1", "ABCDE", tier="cpu")
+    assert scene.index.workers() == before
+    scene.R("w1", "A", "AB", "ABC", "ABCD", "ABCDE", tier="cpu")
+    assert scene.index.workers() == before

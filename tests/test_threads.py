@@ -19,7 +19,7 @@ import pytest
 
 import kvindex
 from tests import wire
-from tests.helpers import BLOCK, Scene, name, tokens
+from tests.helpers import BLOCK, Event, Scene, as_map, name, tokens
 
 SECONDS = 0.4
 READERS = 3
@@ -97,6 +97,60 @@ def test_a_permanent_prefix_is_always_matched_fully() -> None:
 
     run(churn(1), churn(2), *[read] * READERS)
     assert scene.depths(PATH)["keep"] == len(PATH)
+
+
+def test_a_holder_stays_in_sight_while_many_others_are_moved_in_its_run() -> None:
+    scene = Scene()
+    path = PATH[:3]
+    # Whoever came first stands first in the run and moves all others; there are
+    # so many that a reader is likely to be among them.
+    moving, staying = ["w1", "w2"], [f"other{number}" for number in range(1500)]
+    for who in [*moving, *staying]:
+        scene.S(who, path)
+    for who in moving:
+        scene.R(who, *(path[: i + 1] for i in range(len(path))))
+    events: list[Event] = [scene.stored("A"), scene.removed("A")] * 200
+    for end in (1, 2, 4, 8, 16, 32):
+        paths = [path + "z" * (i + 1) for i in range(end)]
+        events += [scene.stored("z" * end, path), scene.removed(*paths)]
+    payload = wire.batch(map(as_map, events))
+    # So many that they are answered while the writers go on.
+    questions = [array.array("I", tokens(path))] * 1024
+
+    def write(who: str) -> Callable[[], object]:
+        return lambda: scene.index.apply(payload, worker=who)
+
+    def read() -> None:
+        answers = scene.index.match_many(questions, workers=staying[-1:])
+        assert {found.depths[0] for found in answers} == {len(path)}
+
+    run(*map(write, moving), *[read] * READERS)
+    assert scene.depths(path) == dict.fromkeys(staying, len(path))
+
+
+def test_a_long_query_is_not_answered_for_the_next_owner_of_a_number() -> None:
+    index = kvindex.Indexer(block_size=16)
+    text = array.array("I", range(1 << 20))
+    ids = list(range(1, len(text) // 16 + 1))
+    index.apply([kvindex.BlockStored(ids, text, block_size=16)], worker="keep")
+    depths = {"many": 40, "one": 1}
+
+    def write() -> None:
+        for _ in range(10):
+            for who, depth in depths.items():
+                stored = kvindex.BlockStored(ids[:depth], text[: 16 * depth])
+                index.apply([stored], worker=who)
+                time.sleep(0.001)
+                index.remove_worker(who)
+        # A query is answered once numbers are left alone for as long as it takes.
+        time.sleep(0.05)
+
+    def read() -> None:
+        (found,) = index.match_many([text])  # so long that others go on meanwhile
+        for row in found:
+            assert row.depth == depths.get(row.worker, len(ids))
+
+    run(write, *[read] * READERS)
 
 
 def test_a_growing_chain_is_never_seen_to_shrink() -> None:
