@@ -67,11 +67,6 @@ impl BlockHasher {
         }
     }
 
-    /// Continues with another namespace's seed.
-    pub fn reseed(&mut self, seed: u64) {
-        self.seed = seed;
-    }
-
     /// The local key of one block. `images` is sorted in place.
     pub fn local(&mut self, tokens: &[u32], images: &mut [u64]) -> u64 {
         if cfg!(target_endian = "little") && images.is_empty() {

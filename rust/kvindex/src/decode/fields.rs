@@ -8,7 +8,7 @@ use super::{Fail, tokens};
 use crate::event::{GroupKind, Name, Reason};
 
 /// What an event calls its cache group's kind.
-pub fn group_kind(kind: &str) -> GroupKind {
+pub(super) fn group_kind(kind: &str) -> GroupKind {
     match kind {
         "full_attention" | "mla_attention" | "sink_full_attention" => GroupKind::Full,
         _ => GroupKind::Other,
@@ -16,7 +16,7 @@ pub fn group_kind(kind: &str) -> GroupKind {
 }
 
 /// Whether a locality says that the copy lies with somebody else.
-pub fn is_remote(locality: &str) -> bool {
+pub(super) fn is_remote(locality: &str) -> bool {
     locality.eq_ignore_ascii_case("REMOTE")
 }
 

@@ -22,8 +22,6 @@ mod tokens;
 mod vllm;
 
 pub use extra::{ExtraKey, Identifier, SaltRule, classify_block};
-pub use fields::{group_kind, is_remote};
-pub use tokens::push_pair;
 pub use vllm::decode;
 
 use crate::event::{Batch, Reason};
@@ -32,7 +30,7 @@ use msgpack::Broken;
 /// How far the flat arrays of a batch were filled before an event was read, to
 /// take back what a faulty one left there.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+struct Mark {
     names: usize,
     tokens: usize,
     texts: usize,
@@ -42,7 +40,7 @@ pub struct Mark {
 
 impl Mark {
     /// The batch as it is now.
-    pub fn of(batch: &Batch) -> Self {
+    fn of(batch: &Batch) -> Self {
         Self {
             names: batch.names.len(),
             tokens: batch.tokens.len(),
@@ -53,7 +51,7 @@ impl Mark {
     }
 
     /// Drops what was added since, events excepted.
-    pub fn restore(self, batch: &mut Batch) {
+    fn restore(self, batch: &mut Batch) {
         batch.names.truncate(self.names);
         batch.tokens.truncate(self.tokens);
         batch.texts.truncate(self.texts);

@@ -54,7 +54,7 @@ const fn masks() -> [u32; 256] {
 /// Appends one pair of tokens to a run of overlapping pairs that begins at
 /// `start`: the first tokens of all pairs, then the second of the last one.
 /// False where the pair does not begin with the token that the last one ends in.
-pub fn push_pair(tokens: &mut Vec<u32>, start: usize, first: u32, second: u32) -> bool {
+fn push_pair(tokens: &mut Vec<u32>, start: usize, first: u32, second: u32) -> bool {
     if tokens.len() == start {
         tokens.push(first);
     } else if tokens.last() != Some(&first) {
