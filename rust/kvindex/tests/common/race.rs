@@ -47,7 +47,7 @@ pub(crate) fn run(
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let seconds = env::var("KVINDEX_STRESS_SECONDS").map_or(2.0, |text| text.parse().unwrap());
     let end = Instant::now() + Duration::from_secs_f64(seconds);
-    let (stop, writes, reads) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (stop, changes, answers) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let repeat = |step: &mut dyn FnMut(), steps: &AtomicU64| {
         // A thread that panics must not leave the others waiting for the end.
         let stopped = Stopped(&stop);
@@ -60,19 +60,19 @@ pub(crate) fn run(
     thread::scope(|scope| {
         let (write, read, repeat) = (&write, &read, &repeat);
         for writer in 0..writers {
-            let (writes, mut random) = (&writes, Random::of(writer));
-            scope.spawn(move || repeat(&mut || write(writer, &mut random), writes));
+            let (changes, mut random) = (&changes, Random::of(writer));
+            scope.spawn(move || repeat(&mut || write(writer, &mut random), changes));
         }
         for reader in 0..READERS {
-            let (reads, mut random) = (&reads, Random::of(100 + reader));
+            let (answers, mut random) = (&answers, Random::of(100 + reader));
             let mut walk = Walk::default();
-            scope.spawn(move || repeat(&mut || read(&mut walk, &mut random), reads));
+            scope.spawn(move || repeat(&mut || read(&mut walk, &mut random), answers));
         }
     });
     drop(turn);
-    let (writes, reads) = (writes.into_inner(), reads.into_inner());
-    println!("{writes} writes, {reads} reads");
-    assert!(writes > 0 && reads > 0);
+    let (changes, answers) = (changes.into_inner(), answers.into_inner());
+    println!("{changes} changes, {answers} answers");
+    assert!(changes > 0 && answers > 0);
 }
 
 /// Says that a thread has ended, however it did.
