@@ -114,17 +114,18 @@ impl Profile {
         }
     }
 
-    /// The tier that a medium means; `None` where it is unknown.
+    /// The tier that a medium means; `None` where it is unknown. What lies with
+    /// somebody else is external, whatever its medium.
     pub fn tier(&self, medium: Option<&str>, remote: bool) -> Option<Tier> {
+        if remote {
+            return Some(Tier::External);
+        }
         let own = medium.and_then(|medium| {
             let mut media = self.media.iter();
             media.find(|(name, _)| name.eq_ignore_ascii_case(medium))
         });
         if let Some(&(_, tier)) = own {
             return Some(tier);
-        }
-        if remote {
-            return Some(Tier::External);
         }
         let Some(medium) = medium else {
             return Some(Tier::Device);
