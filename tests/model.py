@@ -223,9 +223,9 @@ class Model(Answers):
             return event.kv_cache_spec_kind in FULL_KINDS
         if event.group_idx is None:
             return True
-        if not self.full_groups.get((holder, event.group_idx), True):
-            return False
-        return event.group_idx == self.main_groups.get(holder, 0)
+        if holder in self.main_groups:
+            return event.group_idx == self.main_groups[holder]
+        return event.group_idx == 0 and self.full_groups.get((holder, 0), True)
 
     def clear_holder(self, holder: Holder, number: int, of: int) -> None:
         """Apply the `number`th of the batch's clears."""

@@ -95,6 +95,15 @@ def test_a_removal_goes_by_what_was_learned(scene: Scene) -> None:
     assert scene.R("w1", "A", group_idx=1).removed == 1
 
 
+def test_what_was_indexed_is_removed_whatever_was_said_of_its_group(
+    scene: Scene,
+) -> None:
+    stored(scene, "A", 0, "mamba")
+    assert stored(scene, "B", 0).stored == 1
+    assert scene.R("w1", "B", group_idx=0).removed == 1
+    assert scene.held("w1") == 0
+
+
 def test_a_removal_before_anything_was_learned_is_of_group_zero(scene: Scene) -> None:
     assert scene.R("w1", "A", group_idx=0).reasons == {"unknown_block": 1}
     assert scene.R("w1", "A", group_idx=1).reasons == {"group": 1}
@@ -411,3 +420,11 @@ def test_strict_takes_what_has_no_fault(scene: Scene) -> None:
     assert scene.S("w1", "ABC", strict=True).stored == 3
     assert scene.R("w1", "ABC", strict=True).removed == 1
     assert scene.C("w1", strict=True).cleared == 1
+
+
+@pytest.mark.parametrize("size", [2**63, 2**64 - 1, 2**62 + 1])
+def test_a_huge_block_size_fits_no_tokens(size: int) -> None:
+    index = kvindex.Indexer(block_size=BLOCK)
+    for count in (3, 4, 5):
+        event = wire.stored_map([X + i for i in range(count)], [1] * count, None, size)
+        assert raw(index, event).reasons == {"tokens": count}

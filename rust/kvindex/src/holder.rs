@@ -49,13 +49,15 @@ impl Groups {
 
     /// Whether a removal belongs to the main attention group.
     pub(crate) fn remove(&self, group: Option<u32>, kind: Option<GroupKind>) -> bool {
-        let learned = |group: u32| self.kinds.iter().find(|(known, _)| *known == group);
-        match (kind, group) {
-            (Some(kind), _) => kind == GroupKind::Full,
-            (None, None) => true,
-            (None, Some(group)) => {
-                let other = learned(group).is_some_and(|known| known.1 == GroupKind::Other);
-                !other && group == self.main.unwrap_or(0)
+        match (kind, group, self.main) {
+            (Some(kind), ..) => kind == GroupKind::Full,
+            (None, None, _) => true,
+            // What was stored as the main group's is removed as that, whatever
+            // else was said of the group.
+            (None, Some(group), Some(main)) => group == main,
+            (None, Some(group), None) => {
+                let other = (group, GroupKind::Other);
+                group == 0 && !self.kinds.contains(&other)
             }
         }
     }

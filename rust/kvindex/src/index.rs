@@ -50,8 +50,8 @@ pub struct Origin<'a> {
 /// # Consistency
 ///
 /// Queries never block and never write. One that overlaps a batch sees each run
-/// of blocks as it was before a change or after it, never half of it; it may see
-/// one run before and another after the same batch.
+/// of blocks as it was before a change or after it, never half of it. A batch is
+/// many changes: a query may see some of them and not yet others.
 #[derive(Debug)]
 pub struct Index {
     config: Config,

@@ -110,11 +110,13 @@ impl Plan {
         }
         let tokens = (store.tokens.len() - usize::from(store.pairs)) as u64;
         let hashes = names.len() as u64;
-        if size == 0 || tokens > hashes * size || tokens <= hashes.saturating_sub(1) * size {
+        let most = hashes.saturating_mul(size);
+        let without_last = hashes.saturating_sub(1).saturating_mul(size);
+        if size == 0 || tokens > most || tokens <= without_last {
             plan.fault = Some(Reason::Tokens);
             return plan;
         }
-        plan.partial = tokens < hashes * size;
+        plan.partial = tokens < most;
         plan.count = names.len() - usize::from(plan.partial);
         if plan.unit == 0 {
             return plan;

@@ -4,7 +4,7 @@ mod common;
 
 use common::agree::Both;
 use common::ops::{Op, Sent, ops, profile, worker};
-use common::said::{batch, store};
+use common::said::{Said, batch, store};
 use common::{apply, config};
 use kvindex::{Config, Origin};
 use proptest::prelude::*;
@@ -12,8 +12,10 @@ use proptest::prelude::*;
 /// Runs that no operation touches: with them a clear is swept in several steps.
 const FILLER: u64 = 300;
 
-fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; 3]) {
-    let mut batch = batch(sent.said(&both.model));
+fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; 3], before: &mut Vec<Said>) {
+    let said = sent.said(&both.model, before);
+    before.extend(said.iter().cloned());
+    let mut batch = batch(said);
     batch.rank = sent.ranked.then_some(sent.rank);
     let origin = Origin {
         worker: worker(sent.worker),
@@ -46,10 +48,10 @@ fn run(config: Config, filled: bool, ops: &[Op]) {
         fill(&mut both);
         others = FILLER;
     }
-    let mut epochs = [None; 3];
+    let (mut epochs, mut before) = ([None; 3], Vec::new());
     for op in ops {
         match *op {
-            Op::Batch(ref sent) => send(&mut both, sent, &epochs),
+            Op::Batch(ref sent) => send(&mut both, sent, &epochs, &mut before),
             Op::Register(number, kind) => {
                 let profile = profile(kind, config.block_size);
                 epochs[number] = Some(both.register(worker(number), profile));

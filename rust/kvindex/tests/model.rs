@@ -414,3 +414,37 @@ fn test_what_waits_finds_its_parent_by_its_first_salt() {
     send(&mut both, store([11], &[11]).below(10).block_salt(0, "s"));
     assert_eq!(apply(&mut both, "w", store([1], &[1])).attached, 3);
 }
+
+#[test]
+fn test_a_further_name_on_a_disk_is_stored_once() {
+    let mut both = both();
+    for name in [1, 2, 2] {
+        apply(&mut both, "w", store([name], &[1]).on("DISK"));
+    }
+    apply(&mut both, "w", remove([1, 2]).on("DISK"));
+    assert_eq!(depth(&mut both, "w", &[1]), 0);
+}
+
+#[test]
+fn test_units_are_counted_as_blocks_are() {
+    for (medium, left) in [("CPU", 2), ("DISK", 0)] {
+        let mut both = both();
+        for _ in 0..2 {
+            apply(&mut both, "w", store([2], &[1, 2]).on(medium).sized(2));
+        }
+        apply(&mut both, "w", remove([2]).on(medium));
+        assert_eq!(depth(&mut both, "w", &[1, 2]), left, "{medium}");
+    }
+}
+
+#[test]
+fn test_a_unit_stays_while_one_of_its_names_has_a_copy() {
+    let mut both = both();
+    for name in [2, 3] {
+        apply(&mut both, "w", store([name], &[1, 2]).on("CPU").sized(2));
+    }
+    apply(&mut both, "w", remove([2]).on("CPU"));
+    assert_eq!(depth(&mut both, "w", &[1, 2]), 2);
+    apply(&mut both, "w", remove([3]).on("CPU"));
+    assert_eq!(both.index.blocks().unwrap(), 0);
+}

@@ -9,7 +9,8 @@ use common::race::{Random, run};
 use common::said::{Said, batch, remove, store};
 use common::{EVERYBODY, apply, config, origin, rows};
 use kvindex::key::{BlockHasher, SEED, chain};
-use kvindex::{Blocks, Candidate, Index, Options, Prepared, Walk};
+use kvindex::profile::{Kind, Profile};
+use kvindex::{Blocks, Candidate, Found, Index, Options, Prepared, Row, Walk};
 
 const WRITERS: u64 = 2;
 /// Kinds of chains; a worker only ever stores chains of its own kind.
@@ -82,8 +83,9 @@ impl Line {
 
 type Rows = BTreeMap<(String, u32), [u32; 4]>;
 
+/// A second store is a second copy on the first of these only.
 fn medium(random: &mut Random) -> &'static str {
-    ["GPU", "CPU", "DISK"][random.below(3) as usize]
+    ["GPU", "DISK", "NETWORK"][random.below(3) as usize]
 }
 
 /// Lines of every tag, half of them with a part of the prefix.
@@ -137,7 +139,7 @@ impl Crew {
         let line = random.below(CHAINS) * TAGS + place % TAGS;
         let line = &lines[line as usize];
         let end = 1 + random.below(line.names.len() as u64);
-        match random.below(20) {
+        match random.below(200) {
             0 => {
                 index.remove_worker(&worker).unwrap();
                 self.lives[place as usize].fetch_add(1, Ordering::Relaxed);
@@ -145,13 +147,13 @@ impl Crew {
             1 => {
                 apply(index, &worker, batch([Said::Cleared]));
             }
-            2..8 => {
+            2..60 => {
                 let names = line.names[..end as usize].iter().copied();
                 let start = random.below(end) as usize;
                 let said = remove(names.skip(start)).on(medium(random));
                 apply(index, &worker, batch([said.into()]));
             }
-            8..10 => {
+            60..90 => {
                 let names = line.names.iter().rev().copied();
                 let said = remove(names).on(medium(random));
                 apply(index, &worker, batch([said.into()]));
@@ -300,102 +302,162 @@ fn test_blocks_of_one_batch_are_seen_all_or_not_at_all() {
 }
 
 /// Workers and blocks of a run that many share.
-const CROWD: u64 = 200;
+const CROWD: u64 = 300;
 const SHARED: u64 = 16;
 
-/// A worker of the crowd that comes and goes, and all that it ever says.
+/// A worker that comes and goes, and all that it ever says.
 struct Visitor {
     name: String,
-    said: [Prepared; 4],
+    stored: Prepared,
+    /// Its tail, and everything: the last block first.
+    removed: [Prepared; 2],
+    cleared: Prepared,
+    /// Names it without giving it a block.
+    nothing: Prepared,
 }
 
 impl Visitor {
-    /// Visitors take turns with two tails.
+    /// One of two tails for each visitor in turn.
     fn new(index: &Index, lines: &[Line; 2], number: u64) -> Self {
         let tail = number as usize % 2;
         let line = &lines[tail];
-        let names = line.names[SHARED as usize..].iter().rev().copied();
-        let said = [
-            line.stored(0, line.names.len() as u64, "GPU"),
-            remove(names).into(),
-            Said::Cleared,
-            // A name without blocks, perhaps in the place of another one.
-            remove([0]).into(),
-        ];
+        let removed = |from: u64| {
+            let names = line.names[from as usize..].iter().rev();
+            remove(names.copied()).into()
+        };
+        let prepare = |said: Said| index.prepare(batch([said]), false).unwrap();
         Self {
             name: format!("{}-{number}", ["a", "b"][tail]),
-            said: said.map(|said| index.prepare(batch([said]), false).unwrap()),
+            stored: prepare(line.stored(0, line.names.len() as u64, "GPU")),
+            removed: [SHARED, 0].map(|from| prepare(removed(from))),
+            cleared: prepare(Said::Cleared),
+            nothing: prepare(remove([]).into()),
         }
     }
 
-    fn step(&self, index: &Index, random: &mut Random) {
-        let said = match random.below(8) {
-            0..4 => 0,
-            4..6 => 1,
-            6 => 2,
-            _ => {
-                index.remove_worker(&self.name).unwrap();
-                3
-            }
-        };
-        index.apply(&self.said[said], &origin(&self.name)).unwrap();
+    fn say(&self, index: &Index, said: &Prepared) {
+        index.apply(said, &origin(&self.name)).unwrap();
     }
 }
 
-/// A crowd that stays in one run, behind visitors that come and go there. Steps
-/// are short, so that what is written is what is read.
+/// Has a second store be no second copy, so that one removal is enough.
+fn without_copies(index: &Index, worker: &str) {
+    let profile = Profile {
+        copies: [false; 4],
+        ..Profile::new(Kind::Auto)
+    };
+    index.register(worker, profile).unwrap();
+}
+
+/// The first letter of a row's worker: `a` and `b` for visitors by their tail.
+fn letter(found: &Found, row: &Row) -> u8 {
+    let (worker, _) = found.names.get(row.holder).expect("a holder's name");
+    worker.as_bytes()[0]
+}
+
+/// A crowd that stays in one run, behind visitors that take turns with two
+/// tails. Nobody's number is given out again, which would have readers try once
+/// more whatever else they saw.
 #[test]
 fn test_a_crowded_run_is_read_whole_while_it_is_written() {
     let index = Index::new(config(1)).unwrap();
     let lines = [2, 3].map(|number| Line::new(number, SHARED, SHARED + 8));
-    // Those who came first and left make room for visitors before the crowd.
-    for letter in ["early", "stays"] {
-        for number in 0..CROWD {
-            let stored = lines[0].stored(0, SHARED, "GPU");
-            apply(&index, &format!("{letter}-{number}"), batch([stored]));
-        }
-    }
-    for number in 0..CROWD {
-        index.remove_worker(&format!("early-{number}")).unwrap();
-    }
-    index.stats().unwrap();
     let visitor = |number| Visitor::new(&index, &lines, number);
     let visitors: Vec<Visitor> = (0..8).map(visitor).collect();
-    let write = |_, random: &mut Random| visitors[random.below(8) as usize].step(&index, random);
+    for visitor in &visitors {
+        without_copies(&index, &visitor.name);
+        visitor.say(&index, &visitor.stored);
+    }
+    for number in 0..CROWD {
+        let stored = lines[0].stored(0, SHARED, "GPU");
+        apply(&index, &format!("stays-{number}"), batch([stored]));
+    }
+    let write = |_, random: &mut Random| {
+        let visitor = &visitors[random.below(8) as usize];
+        match random.below(4) {
+            0 => visitor.say(&index, &visitor.removed[0]),
+            1 => visitor.say(&index, &visitor.removed[1]),
+            _ => visitor.say(&index, &visitor.stored),
+        }
+    };
     run(1, write, |walk, random| {
         let tail = random.below(2) as usize;
         let keys = Blocks::Chain(&lines[tail].keys);
         let found = index.find(&keys, &EVERYBODY, walk).unwrap();
         let mut stay = 0;
         for row in &found.rows {
-            let (worker, _) = found.names.get(row.holder).expect("a holder's name");
-            let letter = worker.as_bytes()[0];
+            let letter = letter(&found, row);
             if letter == b's' {
                 assert_eq!(row.tiers, [SHARED as u32, 0, 0, 0]);
                 stay += 1;
             } else if letter != b"ab"[tail] {
-                assert!(row.depth <= SHARED as u32, "{worker}: {row:?}");
+                assert!(row.depth <= SHARED as u32, "{row:?} of the other tail");
             }
         }
         assert_eq!(stay, CROWD, "all of the crowd");
     });
 }
 
-/// Roots whose keys lie in one part of the head table, some of which stay.
+/// Few workers that leave all the time, each with a number that another one had.
 #[test]
-fn test_roots_are_found_while_others_come_and_go_beside_them() {
+fn test_nobody_is_taken_for_who_had_the_number_before() {
     let index = Index::new(config(1)).unwrap();
-    let key = |token: u32| BlockHasher::new(SEED).local(&[token], &mut []);
-    let near = (0..).filter(|token| key(*token) >> 56 == 7);
-    let roots: Vec<u32> = near.take(128).collect();
-    let (stay, come) = roots.split_at(16);
-    for (name, token) in (1..).zip(stay) {
-        apply(&index, "stays", batch([store([name], &[*token]).into()]));
+    let lines = [4, 5].map(|number| Line::new(number, 0, SHARED + 8));
+    let visitor = |number| Visitor::new(&index, &lines, number);
+    let visitors: Vec<Visitor> = (0..6).map(visitor).collect();
+    let write = |_, random: &mut Random| {
+        let visitor = &visitors[random.below(6) as usize];
+        match random.below(8) {
+            0 => {
+                index.remove_worker(&visitor.name).unwrap();
+            }
+            1 => visitor.say(&index, &visitor.nothing),
+            2 => visitor.say(&index, &visitor.cleared),
+            _ => visitor.say(&index, &visitor.stored),
+        }
+    };
+    run(1, write, |walk, random| {
+        let tail = random.below(2) as usize;
+        let keys = Blocks::Chain(&lines[tail].keys);
+        let found = index.find(&keys, &EVERYBODY, walk).unwrap();
+        for row in &found.rows {
+            assert_eq!(letter(&found, row), b"ab"[tail]);
+            assert_eq!(row.tiers, [SHARED as u32 + 8, 0, 0, 0]);
+        }
+    });
+}
+
+/// The first tokens below a block whose keys lie in one part of the head table.
+fn near(parent: Option<u64>) -> impl Iterator<Item = (u32, u64)> {
+    let mut hasher = BlockHasher::new(SEED);
+    let key = move |token: u32| chain(parent, hasher.local(&[token], &mut []));
+    let keys = (0..).map(key).zip(0..);
+    keys.filter(|(key, _)| key >> 56 == 7)
+        .map(|(key, token)| (token, key))
+}
+
+/// A chain that stays, of one run a block, and roots that come and go in the
+/// same part of the head table.
+#[test]
+fn test_runs_are_found_while_others_come_and_go_beside_them() {
+    const RUNS: u64 = 48;
+    let index = Index::new(config(1)).unwrap();
+    let mut keys: Vec<u64> = Vec::new();
+    for run in 0..RUNS {
+        // What hangs below a block first continues its run.
+        let (token, key) = near(keys.last().copied()).next().unwrap();
+        for (name, token) in [(1000 + run, u32::MAX), (1 + run, token)] {
+            let said = store([name], &[token]);
+            let said = if run == 0 { said } else { said.below(run) };
+            apply(&index, "stays", batch([said.into()]));
+        }
+        keys.push(key);
     }
+    without_copies(&index, "comes");
     let prepare = |said: Said| index.prepare(batch([said]), false).unwrap();
-    let comes = (100..).zip(come);
-    let said = comes.map(|(name, token)| {
-        let stored = store([name], &[*token]);
+    let come = (2000..).zip(near(None).skip(1).take(128));
+    let said = come.map(|(name, (token, _))| {
+        let stored = store([name], &[token]);
         [prepare(stored.into()), prepare(remove([name]).into())]
     });
     let said: Vec<[Prepared; 2]> = said.collect();
@@ -404,9 +466,9 @@ fn test_roots_are_found_while_others_come_and_go_beside_them() {
         let said = &said[random.below(2) as usize];
         index.apply(said, &origin("comes")).unwrap();
     };
-    run(1, write, |walk, random| {
-        let key = key(stay[random.below(16) as usize]);
-        let found = index.find(&Blocks::Chain(&[key]), &EVERYBODY, walk);
-        assert_eq!(found.unwrap().rows.len(), 1, "the root that stays");
+    run(1, write, |walk, _| {
+        let found = index.find(&Blocks::Chain(&keys), &EVERYBODY, walk);
+        assert_eq!(found.unwrap().rows[0].tiers, [RUNS as u32, 0, 0, 0]);
     });
+    assert!(index.stats().unwrap().runs >= 2 * RUNS);
 }

@@ -40,6 +40,8 @@ pub(crate) struct Sent {
 pub(crate) enum Told {
     Store(StoreText),
     Remove(RemoveText),
+    /// What was said so many events ago, by whomever.
+    Again(usize),
     /// Names under which the holder has copies, from one on.
     RemoveHeld(usize, usize),
     Clear,
@@ -303,9 +305,14 @@ impl RemoveText {
 }
 
 impl Sent {
-    /// The events as they are said, given what is held before the batch.
-    pub(crate) fn said(&self, model: &Model) -> Vec<Said> {
+    /// The events as they are said, given what is held before the batch and was
+    /// said before.
+    pub(crate) fn said(&self, model: &Model, before: &[Said]) -> Vec<Said> {
         let said = |told: &Told| match told {
+            Told::Again(ago) => match before.iter().rev().nth(*ago) {
+                Some(said) => said.clone(),
+                None => Said::Removed(Removed::default()),
+            },
             Told::Store(store) => store.said(model),
             Told::Remove(remove) => remove.said(),
             Told::RemoveHeld(from, count) => self.remove_held(model, *from, *count),
@@ -454,6 +461,7 @@ fn told() -> impl Strategy<Value = Told> {
         30 => store().prop_map(Told::Store),
         6 => remove,
         8 => (0..40_usize, 1..4_usize).prop_map(|(from, count)| Told::RemoveHeld(from, count)),
+        6 => (0..12_usize).prop_map(Told::Again),
         1 => Just(Told::Clear),
         1 => (0..3_u64).prop_map(Told::Unreadable),
     ]

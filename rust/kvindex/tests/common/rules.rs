@@ -105,9 +105,10 @@ pub(super) fn main_removal(holder: &Holder, group: Option<u32>, kind: Option<Gro
     match (kind, group) {
         (Some(kind), _) => kind == GroupKind::Full,
         (None, None) => true,
-        (None, Some(group)) => {
-            holder.kinds.get(&group) != Some(&GroupKind::Other) && group == holder.main.unwrap_or(0)
-        }
+        (None, Some(group)) => holder.main.map_or_else(
+            || group == 0 && holder.kinds.get(&0) != Some(&GroupKind::Other),
+            |main| group == main,
+        ),
     }
 }
 
