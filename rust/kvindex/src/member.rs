@@ -60,14 +60,14 @@ impl Identity {
     }
 }
 
-/// The holder and tier of a plain member of a tier without chunks; `None` for
-/// all others.
-pub(crate) const fn single(word: u64) -> Option<(u32, Tier)> {
-    let low = word as u32;
-    if low & 0x3fff_ffff != (Role::Plain as u32) << 28 {
-        return None;
-    }
-    Some(((word >> 32) as u32, Tier::ALL[(low >> 30) as usize]))
+/// Whether a member's word is that of a plain member of a tier without chunks.
+pub(crate) const fn is_single(word: u64) -> bool {
+    word as u32 & 0x3fff_ffff == (Role::Plain as u32) << 28
+}
+
+/// The holder and tier of a member that is there.
+pub(crate) const fn owner(word: u64) -> (u32, usize) {
+    ((word >> 32) as u32, (word >> 30) as usize & 3)
 }
 
 /// A name's copies of one block.
