@@ -120,6 +120,16 @@ impl Store {
         met.any(|claim| claim.start < range.end && range.start < claim.end)
     }
 
+    /// The whole range that a plain word of a member covers around a block.
+    pub(crate) fn claim_around(&self, run: u32, member: u32, offset: u16) -> Option<Range> {
+        let claims = self.shared.claims(run);
+        let word = |i: usize| claims[i].load(Relaxed);
+        let block = offset..offset + 1;
+        let met = touching(claims.len(), word, member, &block);
+        let mut met = met.map(|i| Claim::unpack(word(i)).range());
+        met.find(|range| range.contains(&offset))
+    }
+
     /// Whether a member's words of a run cover a block.
     pub(crate) fn covers(&self, member: u32, block: Block) -> bool {
         let claims = self.shared.claims(block.run());
@@ -150,7 +160,7 @@ impl Store {
 }
 
 fn set_count(record: Record<'_>, count: usize) {
-    let class = u64::from(record.keys_class());
+    let class = u64::from(record.blocks_class());
     record.words[COUNT].store(((count as u64) << 32) | class, Relaxed);
 }
 

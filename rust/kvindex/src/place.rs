@@ -10,11 +10,11 @@
 //! holds the block.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 
 use crate::event::Name;
 use crate::mix::{MixMap, MixSet, mix};
 use crate::run::{Block, Shared};
+use crate::slots::Slots;
 use crate::sync::Ordering::Relaxed;
 
 const SHARD_BITS: u32 = 8;
@@ -32,7 +32,7 @@ struct Binding {
 #[derive(Debug)]
 pub(crate) struct Places {
     /// Blocks by their primary name. A name in here has no older meaning.
-    primary: Vec<HashTable<Block>>,
+    primary: Slots,
     others: Vec<HashTable<Binding>>,
     /// The further names of blocks.
     aliases: MixMap<Block, Vec<Name>>,
@@ -43,18 +43,20 @@ pub(crate) struct Places {
     zero: MixSet<Block>,
     others_count: usize,
     clock: u64,
+    touched: u64,
 }
 
 impl Default for Places {
     fn default() -> Self {
         Self {
-            primary: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect(),
+            primary: Slots::default(),
             others: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect(),
             aliases: MixMap::default(),
             wide: MixMap::default(),
             zero: MixSet::default(),
             others_count: 0,
             clock: 0,
+            touched: 0,
         }
     }
 }
@@ -102,24 +104,23 @@ impl Places {
 
     /// Binds names to consecutive blocks that nobody held and that have none.
     pub(crate) fn bind_fresh(&mut self, shared: &Shared, first: Block, names: &[Name]) {
+        self.touch(names.iter().map(|name| name.low()));
         for (offset, &name) in (first.offset()..).zip(names) {
             self.set_primary(shared, Block::new(first.run(), offset), name);
         }
     }
 
+    /// Loads what the next calls for these names will look at, all at once.
+    fn touch(&mut self, lows: impl Iterator<Item = u64>) {
+        // Kept, so that the loads are not left out.
+        self.touched = lows.fold(0, |sum, low| sum ^ self.primary.touch(mix(low)));
+    }
+
     fn set_primary(&mut self, shared: &Shared, block: Block, name: Name) {
         let (low, hash) = (name.low(), mix(name.low()));
-        let has_other = self.has_other(hash, low);
-        let entry = self.primary[shard(hash)].entry(
-            hash,
-            |&known| low_of(shared, known) == low,
-            |&known| mix(low_of(shared, known)),
-        );
-        match entry {
-            Entry::Vacant(entry) if !has_other => {
-                entry.insert(block);
-            }
-            _ => self.add_other(name, block),
+        let same = |known| low_of(shared, known) == low;
+        if self.has_other(hash, low) || !self.primary.insert(hash, block, same) {
+            self.add_other(name, block);
         }
         shared.name_word(block).store(low, Relaxed);
         if low == 0 {
@@ -133,34 +134,35 @@ impl Places {
     /// Whether consecutive blocks have just these primary names; may be false
     /// for rare kinds of names where it is so.
     pub(crate) fn are_primary(&self, shared: &Shared, first: Block, names: &[Name]) -> bool {
-        let words = shared.name_words(first, names.len());
+        let blocks = shared.blocks(first, names.len()).chunks_exact(2);
         self.wide.is_empty()
-            && words.iter().zip(names).all(|(word, name)| {
+            && blocks.zip(names).all(|(words, name)| {
                 let low = name.low();
-                low != 0 && name.wide() == 0 && word.load(Relaxed) == low
+                low != 0 && name.wide() == 0 && words[1].load(Relaxed) == low
             })
     }
 
-    /// Unbinds all names of a block.
-    pub(crate) fn purge(&mut self, shared: &Shared, block: Block) {
-        if let Some(name) = self.primary(shared, block) {
-            self.unbind_primary(shared, block, name);
-        }
-        if self.aliases.is_empty() {
-            return;
-        }
-        for name in self.aliases.remove(&block).unwrap_or_default() {
-            self.remove_other(name, block);
+    /// Unbinds all names of consecutive blocks.
+    pub(crate) fn purge(&mut self, shared: &Shared, first: Block, count: usize) {
+        let words = shared.blocks(first, count);
+        self.touch(words.chunks_exact(2).map(|words| words[1].load(Relaxed)));
+        for offset in (first.offset()..).take(count) {
+            let block = Block::new(first.run(), offset);
+            if let Some(name) = self.primary(shared, block) {
+                self.unbind_primary(shared, block, name);
+            }
+            if !self.aliases.is_empty() {
+                for name in self.aliases.remove(&block).unwrap_or_default() {
+                    self.remove_other(name, block);
+                }
+            }
         }
     }
 
     fn unbind_primary(&mut self, shared: &Shared, block: Block, name: Name) {
         let hash = mix(name.low());
-        match self.primary[shard(hash)].find_entry(hash, |&known| known == block) {
-            Ok(entry) => {
-                entry.remove();
-            }
-            Err(_) => self.remove_other(name, block),
+        if !self.primary.remove(hash, block) {
+            self.remove_other(name, block);
         }
         if name.low() == 0 {
             self.zero.remove(&block);
@@ -206,10 +208,16 @@ impl Places {
         meanings
     }
 
+    /// The only meaning of a name, where it is quick to tell.
+    pub(crate) fn sole(&self, shared: &Shared, name: Name) -> Option<Block> {
+        let plain = self.others_count == 0 && self.wide.is_empty() && name.wide() == 0;
+        let block = plain.then(|| self.find_primary(shared, mix(name.low()), name.low()))?;
+        block.filter(|_| name.low() != 0)
+    }
+
     fn find_primary(&self, shared: &Shared, hash: u64, low: u64) -> Option<Block> {
-        self.primary[shard(hash)]
-            .find(hash, |&block| low_of(shared, block) == low)
-            .copied()
+        let same = |block| low_of(shared, block) == low;
+        self.primary.find(hash, same)
     }
 
     fn has_other(&self, hash: u64, low: u64) -> bool {
@@ -239,16 +247,14 @@ impl Places {
 
     /// How many bindings there are.
     pub(crate) fn len(&self) -> usize {
-        let primary: usize = self.primary.iter().map(HashTable::len).sum();
-        primary + self.others_count
+        self.primary.len() + self.others_count
     }
 
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        let primary: usize = self.primary.iter().map(HashTable::allocation_size).sum();
         let others: usize = self.others.iter().map(HashTable::allocation_size).sum();
         let aliases = self.aliases.capacity() * 40 + self.aliases.len() * 64;
-        primary + others + aliases + (self.wide.capacity() + self.zero.capacity()) * 17
+        self.primary.bytes() + others + aliases + (self.wide.capacity() + self.zero.capacity()) * 17
     }
 }
 

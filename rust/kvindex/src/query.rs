@@ -134,11 +134,13 @@ impl Walk {
             if let Some(before) = version::current(record.version()) {
                 self.words.truncate(base);
                 let tail = record.tail();
-                let parts = record.keys(&shared.arena).zip(record.claims(&shared.arena));
-                let agreed = parts.map(|(keys, claims)| {
+                let parts = record
+                    .blocks(&shared.arena)
+                    .zip(record.claims(&shared.arena));
+                let agreed = parts.map(|(blocks, claims)| {
                     self.words
                         .extend(claims.iter().map(|word| word.load(Relaxed)));
-                    agreed(query, keys, tail, at)
+                    agreed(query, blocks, tail, at)
                 });
                 if version::unchanged(record.version(), before) {
                     let agreed = agreed.filter(|&agreed| agreed > 0);
@@ -232,18 +234,16 @@ impl Walk {
 /// How many of a run's keys agree with the query from block `at` on. Equal keys
 /// mean equal prefixes, so the last one that can be compared decides; the run's
 /// last one is at hand without a look at the others.
-fn agreed(query: &mut Keys<'_>, keys: &[AtomicU64], tail: u64, at: usize) -> usize {
-    let limit = keys.len().min(query.total() - at);
+fn agreed(query: &mut Keys<'_>, blocks: &[AtomicU64], tail: u64, at: usize) -> usize {
+    let length = blocks.len() / 2;
+    let limit = length.min(query.total() - at);
+    let key = |block: usize| blocks[block * 2].load(Relaxed);
     let mut agreed = 0;
     while agreed < limit {
         let end = limit.min(query.reach(at + agreed + 1) - at);
-        let last = if end == keys.len() {
-            tail
-        } else {
-            keys[end - 1].load(Relaxed)
-        };
+        let last = if end == length { tail } else { key(end - 1) };
         if last != query.known(at + end - 1) {
-            let same = |i: usize| keys[agreed + i].load(Relaxed) == query.known(at + agreed + i);
+            let same = |i: usize| key(agreed + i) == query.known(at + agreed + i);
             return agreed + partition(end - 1 - agreed, same);
         }
         agreed = end;
