@@ -1,11 +1,13 @@
 //! Who holds it now? Copies, units, and what follows for names.
 
 use crate::claims::Claim;
+use crate::copies::Copy;
 use crate::event::{Name, Tier};
 use crate::holder::Slot;
-use crate::member::{Copies, Identity, Role, Unit};
+use crate::member::{Identity, Role, Unit};
+use crate::place::Standing;
 use crate::run::Block;
-use crate::store::Piece;
+use crate::store::{Piece, Store};
 use crate::writer::Writer;
 
 /// Where a copy lies, and how copies are counted there.
@@ -87,28 +89,21 @@ impl Writer {
 
     /// Gives a block a name and counts the copy under it.
     fn announce(&mut self, target: Target, member: u32, block: Block, name: Name, held: bool) {
-        let before = self.store.places.primary(&self.store.shared, block);
-        self.store.places.bind(&self.store.shared, block, name);
-        let is_primary = before.is_none_or(|primary| primary == name);
+        let Store { places, shared, .. } = &mut self.store;
+        let standing = places.bind(shared, block, name);
         let copies = &mut self.members.get_mut(member).copies;
         if !held {
-            if !is_primary {
-                copies.insert(block, vec![Copies { name, count: 1 }]);
-            }
+            return copies.begin(block, name, standing);
+        }
+        if !target.counting && standing == Standing::Primary && copies.is_usual(block) {
             return;
         }
-        if !target.counting && is_primary && !copies.contains_key(&block) {
-            return;
+        let mut list = copies.get(places, shared, block);
+        match list.iter_mut().find(|copy| copy.name.matches(name)) {
+            Some(copy) => copy.count += u32::from(target.counting),
+            None => list.push(Copy { name, count: 1 }),
         }
-        let implied = || {
-            let name = before.expect("a held block has a name");
-            vec![Copies { name, count: 1 }]
-        };
-        let list = copies.entry(block).or_insert_with(implied);
-        match list.iter_mut().find(|copies| copies.name.matches(name)) {
-            Some(copies) => copies.count += u32::from(target.counting),
-            None => list.push(Copies { name, count: 1 }),
-        }
+        copies.set(places, shared, block, &list);
     }
 
     /// Whether another member of the same holder and tier holds a block.
@@ -143,7 +138,7 @@ impl Writer {
             Some(unit) => unit.copies.count += u32::from(target.counting),
             None => units.push(Unit {
                 length: length as u16,
-                copies: Copies { name, count: 1 },
+                copies: Copy { name, count: 1 },
             }),
         }
         self.store.unpin();

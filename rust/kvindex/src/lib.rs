@@ -20,6 +20,7 @@ mod apply;
 mod arena;
 mod by_name;
 mod claims;
+mod copies;
 mod count;
 mod cover;
 pub mod decode;

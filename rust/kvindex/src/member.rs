@@ -9,7 +9,8 @@
 //! ```
 
 use crate::claims::UNIT;
-use crate::event::{Name, Tier};
+use crate::copies::{Copies, Copy};
+use crate::event::Tier;
 use crate::mix::MixMap;
 use crate::run::{Block, Shared};
 use crate::sync::Ordering::Relaxed;
@@ -70,26 +71,17 @@ pub(crate) const fn owner(word: u64) -> (u32, usize) {
     ((word >> 32) as u32, (word >> 30) as usize & 3)
 }
 
-/// A name's copies of one block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Copies {
-    pub(crate) name: Name,
-    pub(crate) count: u32,
-}
-
 /// One unit that ends with a block, by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub(crate) length: u16,
-    pub(crate) copies: Copies,
+    pub(crate) copies: Copy,
 }
 
 /// What only the writer keeps about a member.
 #[derive(Debug, Default)]
 pub(crate) struct Member {
-    /// The copies of the blocks that are not simply held once under their
-    /// primary name.
-    pub(crate) copies: MixMap<Block, Vec<Copies>>,
+    pub(crate) copies: Copies,
     /// The units that end with a block.
     pub(crate) units: MixMap<Block, Vec<Unit>>,
 }
@@ -139,8 +131,7 @@ impl Members {
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
         let lists = |member: &Member| {
-            let copies = member.copies.capacity() * 33 + member.copies.len() * 32;
-            copies + member.units.capacity() * 33 + member.units.len() * 40
+            member.copies.bytes() + member.units.capacity() * 33 + member.units.len() * 40
         };
         self.slots.iter().map(lists).sum()
     }

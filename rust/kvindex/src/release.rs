@@ -2,8 +2,9 @@
 
 use crate::event::{Name, Tier};
 use crate::hold::Target;
-use crate::member::{Copies, Role};
+use crate::member::Role;
 use crate::run::Block;
+use crate::store::Store;
 use crate::writer::Writer;
 
 impl Writer {
@@ -22,7 +23,13 @@ impl Writer {
         let Some(claimed) = self.store.claim_around(run, member, first.offset()) else {
             return 0;
         };
-        let range = self.store.shared.side_by_side(first, &claimed, names);
+        let Store { places, shared, .. } = &self.store;
+        let copies = &self.members.get(member).copies;
+        let usual = |block, name| copies.is_usual(block) && places.is_usual(name);
+        let range = shared.side_by_side(first, &claimed, names, usual);
+        if range.is_empty() {
+            return 0;
+        }
         self.store.uncover(run, member, &range);
         let count = range.end - range.start;
         self.holders.get_mut(holder).held[tier as usize] -= u64::from(count);
@@ -30,16 +37,13 @@ impl Writer {
         usize::from(count)
     }
 
-    /// The one member of a holder's tier, where nothing waits and each block is
-    /// held once, under its primary name.
+    /// The one member of a holder's tier, where nothing waits.
     fn sole_member(&self, holder: u32, tier: Tier) -> Option<u32> {
         let holder = self.holders.get(holder);
         let [slot] = holder.members[tier as usize][..] else {
             return None;
         };
-        let simple = slot.role == Role::Plain
-            && holder.waiting.blocks == 0
-            && self.members.get(slot.number).copies.is_empty();
+        let simple = slot.role == Role::Plain && holder.waiting.blocks == 0;
         simple.then_some(slot.number)
     }
 
@@ -72,24 +76,18 @@ impl Writer {
         if !self.store.covers(member, block) || !self.has_name(member, block, name) {
             return false;
         }
+        let Store { places, shared, .. } = &self.store;
         let copies = &mut self.members.get_mut(member).copies;
-        if let Some(list) = copies.get_mut(&block) {
-            for copies in list.iter_mut() {
-                copies.count -= u32::from(copies.name.matches(name));
+        if !copies.is_usual(block) {
+            let mut list = copies.get(places, shared, block);
+            for copy in &mut list {
+                copy.count -= u32::from(copy.name.matches(name));
             }
-            list.retain(|copies| copies.count > 0);
+            list.retain(|copy| copy.count > 0);
+            copies.set(places, shared, block, &list);
             if !list.is_empty() {
-                let primary = self.store.places.primary(&self.store.shared, block);
-                let plain = Copies {
-                    name: primary.expect("a held block has a name"),
-                    count: 1,
-                };
-                if *list == [plain] {
-                    copies.remove(&block);
-                }
                 return true;
             }
-            copies.remove(&block);
         }
         let range = block.offset()..block.offset() + 1;
         self.store.uncover(block.run(), member, &range);

@@ -175,27 +175,32 @@ impl Shared {
     }
 
     /// For the writer: the blocks around `first` whose engine hashes are these,
-    /// one after the other in either direction, as far as they go on in `within`.
-    pub(crate) fn side_by_side(&self, first: Block, within: &Range, names: &[Name]) -> Range {
-        let start = first.offset();
-        let words = self.blocks(Block::new(first.run(), 0), usize::from(within.end));
-        let named = |offset: u16, name: &Name| {
-            let low = words[usize::from(offset) * 2 + 1].load(Relaxed);
-            low == name.low() && low != 0 && name.wide() == 0
+    /// one after the other in either direction, as far as they go on in `within`
+    /// and are usual; `first` has the first of the names.
+    pub(crate) fn side_by_side(
+        &self,
+        first: Block,
+        within: &Range,
+        names: &[Name],
+        usual: impl Fn(Block, Name) -> bool,
+    ) -> Range {
+        let (run, start) = (first.run(), first.offset());
+        let words = self.blocks(Block::new(run, 0), usize::from(within.end));
+        let next = |(offset, name): &(u16, &Name)| {
+            let low = words[usize::from(*offset) * 2 + 1].load(Relaxed);
+            low == name.low() && usual(Block::new(run, *offset), **name)
         };
-        let (rest, mut end) = (&names[1..], start + 1);
-        let ahead = (end..within.end).zip(rest);
-        end += ahead
-            .take_while(|(offset, name)| named(*offset, name))
-            .count() as u16;
-        if end > start + 1 {
-            return start..end;
+        if !usual(first, names[0]) {
+            return start..start;
+        }
+        let rest = &names[1..];
+        let ahead = (start + 1..within.end).zip(rest).take_while(next).count();
+        if ahead > 0 {
+            return start..start + 1 + ahead as u16;
         }
         let behind = (within.start..start).rev().zip(rest);
-        let count = behind
-            .take_while(|(offset, name)| named(*offset, name))
-            .count();
-        start - count as u16..end
+        let behind = behind.take_while(next).count();
+        start - behind as u16..start + 1
     }
 
     /// For the writer: the claims of a run.

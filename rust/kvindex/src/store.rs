@@ -380,9 +380,7 @@ impl Store {
     /// To be called when claims on a range have gone: counts what nobody holds
     /// now and shortens the run.
     pub(crate) fn settle(&mut self, run: u32, range: &Range) {
-        for gap in self.uncovered(run, range) {
-            self.held -= u64::from(gap.end - gap.start);
-        }
+        self.held -= self.unheld(run, range);
         if usize::from(range.end) == self.record(run).len() {
             self.trim(run);
         }
@@ -413,9 +411,9 @@ impl Store {
         let kept: Vec<u64> = claims.iter().copied().filter(alive).collect();
         if kept.len() < claims.len() {
             let len = self.record(run).len() as u16;
-            let before: u64 = sizes(&self.uncovered(run, &(0..len)));
+            let before = self.unheld(run, &(0..len));
             self.splice(run, 0..claims.len(), &kept);
-            let after: u64 = sizes(&self.uncovered(run, &(0..len)));
+            let after = self.unheld(run, &(0..len));
             self.held -= after - before;
             self.trim(run);
         }
@@ -492,11 +490,4 @@ impl Store {
         }
         Some(parent)
     }
-}
-
-fn sizes(ranges: &[Range]) -> u64 {
-    ranges
-        .iter()
-        .map(|range| u64::from(range.end - range.start))
-        .sum()
 }
