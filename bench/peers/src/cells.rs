@@ -1,0 +1,40 @@
+//! What is measured of one subject in one workload; each in a process of its own.
+
+mod busy;
+mod fleet;
+mod matches;
+
+pub(crate) use fleet::fleet;
+
+use std::time::Duration;
+
+use crate::measure::time;
+use crate::subject::Subject;
+use crate::workload::Event;
+
+/// Events that are made ready before they are applied, and timed together.
+const CHUNK: usize = 4_096;
+
+/// Applies a stream; returns how many blocks it had and how long that took. Only
+/// the applying is timed, until all of it is done.
+fn apply<S: Subject>(subject: &mut S, events: impl Iterator<Item = Event>) -> (u64, Duration) {
+    let mut events = events.peekable();
+    let (mut blocks, mut total) = (0, Duration::ZERO);
+    let mut inputs = Vec::with_capacity(CHUNK);
+    while events.peek().is_some() {
+        for event in events.by_ref().take(CHUNK) {
+            blocks += event.blocks.len() as u64;
+            inputs.push(subject.prepare(&event));
+        }
+        total += time(|| {
+            subject.apply(&mut inputs);
+            subject.drain();
+        });
+        inputs.clear();
+    }
+    (blocks, total)
+}
+
+fn rate((blocks, time): (u64, Duration)) -> f64 {
+    blocks as f64 / time.as_secs_f64()
+}
