@@ -1,10 +1,17 @@
 //! What is measured of one subject in one workload; each in a process of its own.
 
+mod agentic;
 mod busy;
 mod fleet;
+mod growth;
+mod holes;
 mod matches;
 
-pub(crate) use fleet::fleet;
+pub(crate) use agentic::agentic;
+pub(crate) use fleet::{Course, fleet};
+pub(crate) use growth::{growth_of_claims, growth_of_depth, growth_of_holders};
+pub(crate) use holes::holes;
+pub(crate) use matches::Kind;
 
 use std::time::Duration;
 
@@ -35,6 +42,7 @@ fn apply<S: Subject>(subject: &mut S, events: impl Iterator<Item = Event>) -> (u
     (blocks, total)
 }
 
+/// Blocks a second.
 fn rate((blocks, time): (u64, Duration)) -> f64 {
     blocks as f64 / time.as_secs_f64()
 }

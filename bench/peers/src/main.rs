@@ -1,40 +1,49 @@
 //! kvindex and its peers, measured side by side on the same work.
+//!
+//! Every subject does every workload in a process of its own: this program starts
+//! itself again for each, collects the figures and prints one table.
 
+mod arguments;
 mod cells;
 mod judge;
 mod measure;
+mod plan;
 mod record;
+mod round;
 mod subject;
+mod table;
 mod workload;
 
-use record::Report;
-use subject::{Chain, Copies, Dynamo, Kvindex, Locals, Positional, Sets, Smg, Subject};
-use workload::{Fleet, Names, Sharing};
+use std::process::ExitCode;
+
+use arguments::{Arguments, USAGE};
 
 #[global_allocator]
 static ALLOCATOR: measure::Counting = measure::Counting;
 
-fn run<S: Subject>(claims: u64) {
-    let report = Report {
-        workload: "mixed".into(),
-        claims,
-        subject: S::NAME,
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(fault) => {
+            eprintln!("{fault}\n\n{USAGE}");
+            return ExitCode::FAILURE;
+        }
     };
-    let fleet = Fleet::new(1, claims, Sharing::Mixed, Names::Common);
-    cells::fleet::<S>(&fleet, &report);
-}
-
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let claims = args[2].parse().unwrap();
-    match &*args[1] {
-        "kvindex" => run::<Kvindex<Sets>>(claims),
-        "locals" => run::<Kvindex<Locals>>(claims),
-        "copies" => run::<Kvindex<Copies>>(claims),
-        "smg" => run::<Smg>(claims),
-        "chain" => run::<Chain>(claims),
-        "positional" => run::<Positional>(claims),
-        "dynamo" => run::<Dynamo>(claims),
-        _ => panic!(),
+    if arguments.child {
+        for workload in &arguments.workloads {
+            for &claims in &arguments.claims(workload) {
+                for subject in arguments.subjects(workload, claims) {
+                    workload.run(subject, claims);
+                }
+            }
+        }
+        return ExitCode::SUCCESS;
+    }
+    match round::all(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("{fault}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::judge::Verdict;
 use crate::measure::Samples;
 
 /// A figure of one subject in one cell of one workload, or a remark on why
@@ -86,13 +87,16 @@ impl Report {
         });
     }
 
-    /// Wrong answers.
-    pub(crate) fn wrong(&self, wrong: u64, of: u64) {
-        print(&Record {
-            value: Some(wrong as f64),
-            of: Some(of),
-            ..self.record("wrong", "wrong")
-        });
+    /// Wrong answers, and by how many blocks they were at the most.
+    pub(crate) fn verdict(&self, verdict: &Verdict) {
+        let wrong = |cell, value| Record {
+            value: Some(value),
+            of: Some(verdict.of),
+            ..self.record(cell, "wrong")
+        };
+        print(&wrong("wrong", verdict.wrong as f64));
+        print(&wrong("wrong_too_many", f64::from(verdict.too_many)));
+        print(&wrong("wrong_too_few", f64::from(verdict.too_few)));
     }
 
     /// Why there is no figure.

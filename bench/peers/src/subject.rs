@@ -22,8 +22,6 @@ pub(crate) type Depth = (u32, u32);
 pub(crate) trait Subject: Sized {
     /// What it is called in every table and file.
     const NAME: &'static str;
-    /// Whether it takes names that differ from worker to worker.
-    const OWN_NAMES: bool = true;
 
     /// An event, ready to be applied.
     type Input: Send + Sync;

@@ -3,11 +3,15 @@
 //! Nothing is kept: a family of chains is made again from its number whenever it
 //! is needed, so a stream of any length takes a bounded amount of memory.
 
+mod agentic;
 mod family;
+mod holes;
 mod random;
 mod stream;
 
+pub(crate) use agentic::Agentic;
 pub(crate) use family::{Family, Fleet, Sharing};
+pub(crate) use holes::{Holes, punched};
 pub(crate) use random::Random;
 pub(crate) use stream::{Direction, Stream};
 

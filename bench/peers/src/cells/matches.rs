@@ -1,11 +1,17 @@
 //! Single matches in a fleet's index.
 
+use std::time::{Duration, Instant};
+
 use crate::measure::{Samples, Sweep};
 use crate::subject::Subject;
 use crate::workload::{Block, Fleet, Random, grow};
 
 /// Samples that a cell is done with.
 const ENOUGH: usize = 20_000;
+/// How often a cold query is asked.
+const COLD_ROUNDS: usize = 3;
+/// Or as soon as this is over.
+const LONGEST: Duration = Duration::from_secs(2);
 /// Queries of one kind at the most.
 const QUERIES: usize = 4_096;
 
@@ -13,6 +19,8 @@ const QUERIES: usize = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Another chain of one holder each time, out of cold caches.
+    OneCold,
+    /// Chains of one holder, again and again.
     One,
     /// 78 blocks that 64 workers hold.
     Wide,
@@ -22,10 +30,14 @@ pub(crate) enum Kind {
     Miss,
     /// 78 blocks of which 64 workers hold the first 39.
     Half,
+    /// All that the members of a family share.
+    Whole,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [
+    /// Those that a mixed fleet is asked.
+    pub(crate) const MIXED: [Self; 6] = [
+        Self::OneCold,
         Self::One,
         Self::Wide,
         Self::WideAndDeep,
@@ -33,25 +45,16 @@ impl Kind {
         Self::Half,
     ];
 
-    /// The cell's name.
+    /// The cell's name; `busy_` comes before it where a writer runs beside it.
     pub(crate) const fn cell(self) -> &'static str {
         match self {
-            Self::One => "match_one_cold",
+            Self::OneCold => "match_one_cold",
+            Self::One => "match_one",
             Self::Wide => "match_64x78",
             Self::WideAndDeep => "match_64x512",
             Self::Miss => "match_miss",
             Self::Half => "match_half",
-        }
-    }
-
-    /// The cell's name where a writer runs beside it.
-    pub(crate) const fn busy_cell(self) -> &'static str {
-        match self {
-            Self::One => "busy_match_one_cold",
-            Self::Wide => "busy_match_64x78",
-            Self::WideAndDeep => "busy_match_64x512",
-            Self::Miss => "busy_match_miss",
-            Self::Half => "busy_match_half",
+            Self::Whole => "match_fanout",
         }
     }
 
@@ -73,7 +76,8 @@ impl Kind {
     fn fits(self, fleet: &Fleet, family: u64) -> bool {
         let shape = fleet.shape(family);
         match self {
-            Self::One => shape.tails.len() == 1,
+            Self::OneCold | Self::One => shape.tails.len() == 1,
+            Self::Whole => true,
             Self::Wide | Self::Half => shape.tails.len() == 64 && shape.shared >= 78,
             Self::WideAndDeep => shape.tails.len() == 64 && shape.shared >= 400,
             Self::Miss => false,
@@ -83,13 +87,13 @@ impl Kind {
     fn query(self, fleet: &Fleet, family: u64, random: &mut Random) -> Vec<Block> {
         let mut family = fleet.family(family);
         match self {
-            Self::One => return family.chain(0),
+            Self::OneCold | Self::One => return family.chain(0),
             Self::Wide => family.shared.truncate(78),
             Self::Half => {
                 family.shared.truncate(39);
                 grow(&mut family.shared, 39, random);
             }
-            Self::WideAndDeep | Self::Miss => {}
+            Self::WideAndDeep | Self::Miss | Self::Whole => {}
         }
         family.shared
     }
@@ -113,15 +117,20 @@ pub(crate) fn quiet<S: Subject>(
     if queries.is_empty() {
         return (samples, 0.0);
     }
-    let cold = kind == Kind::One;
+    let cold = kind == Kind::OneCold;
     // A cold query is a first one: it is neither warmed up nor asked again soon.
     if !cold {
         for query in &queries {
             subject.find(query);
         }
     }
-    let enough = if cold { 3 * queries.len() } else { ENOUGH };
-    while samples.len() < enough {
+    let enough = if cold {
+        COLD_ROUNDS * queries.len()
+    } else {
+        ENOUGH
+    };
+    let end = Instant::now() + LONGEST;
+    while samples.len() < enough && Instant::now() < end {
         if cold {
             sweep.run();
         }

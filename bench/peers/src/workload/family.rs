@@ -10,6 +10,13 @@ pub(crate) enum Sharing {
     Mixed,
     /// Every prefix is one worker's own.
     Unique,
+    /// Every prefix is that deep and shared by so many workers, without tails.
+    Fixed {
+        /// Blocks.
+        depth: usize,
+        /// Workers.
+        degree: usize,
+    },
 }
 
 /// So many families that their claims come to about a given number.
@@ -71,13 +78,42 @@ impl Fleet {
         fleet
     }
 
+    /// From a member's worker to the next one's.
+    fn step(&self) -> u32 {
+        if matches!(self.sharing, Sharing::Fixed { .. }) {
+            1
+        } else {
+            3
+        }
+    }
+
     fn random(&self, family: u64, part: u64) -> Random {
         Random::new(mix(self.seed).wrapping_add(family << 8) ^ part)
+    }
+
+    /// So many families of one size.
+    pub(crate) fn fixed(seed: u64, families: u64, depth: usize, degree: usize) -> Self {
+        Self {
+            seed,
+            workers: degree as u32,
+            sharing: Sharing::Fixed { depth, degree },
+            names: Names::Common,
+            families,
+            claims: families * (depth * degree) as u64,
+            distinct: families * depth as u64,
+        }
     }
 
     /// The sizes of family number `number`.
     pub(crate) fn shape(&self, number: u64) -> Shape {
         let mut random = self.random(number, 0);
+        if let Sharing::Fixed { depth, degree } = self.sharing {
+            return Shape {
+                first: 0,
+                shared: depth,
+                tails: vec![0; degree],
+            };
+        }
         let degree = match (self.sharing, random.below(100)) {
             (Sharing::Unique, _) | (_, 0..50) => 1,
             (_, 50..85) => 8,
@@ -100,7 +136,7 @@ impl Fleet {
             let mut chain = vec![shared[shape.shared - 1]];
             grow(&mut chain, length, &mut random);
             Member {
-                worker: (shape.first + 3 * number as u32) % self.workers,
+                worker: (shape.first + self.step() * number as u32) % self.workers,
                 tail: chain.split_off(1),
             }
         };

@@ -1,5 +1,6 @@
 //! A fleet's events in the order in which an index gets them.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::{Block, Event, Family, Fleet, Random};
@@ -24,7 +25,7 @@ pub(crate) struct Stream<'a> {
     fleet: &'a Fleet,
     direction: Direction,
     random: Random,
-    next_family: u64,
+    families: Range<u64>,
     waiting: Vec<Open>,
     open: Vec<Open>,
     again: Option<Event>,
@@ -39,12 +40,18 @@ struct Open {
 }
 
 impl<'a> Stream<'a> {
+    /// Those of the whole fleet.
     pub(crate) fn new(fleet: &'a Fleet, direction: Direction) -> Self {
+        Self::of(fleet, direction, 0..fleet.families)
+    }
+
+    /// Those of some of its families.
+    pub(crate) fn of(fleet: &'a Fleet, direction: Direction, families: Range<u64>) -> Self {
         Self {
             fleet,
             direction,
             random: Random::new(fleet.seed ^ direction as u64),
-            next_family: 0,
+            families,
             waiting: Vec::new(),
             open: Vec::new(),
             again: None,
@@ -56,9 +63,8 @@ impl<'a> Stream<'a> {
         while self.open.len() < WINDOW {
             if let Some(next) = self.waiting.pop() {
                 self.open.push(next);
-            } else if self.next_family < self.fleet.families {
-                let family = Rc::new(self.fleet.family(self.next_family));
-                self.next_family += 1;
+            } else if let Some(next) = self.families.next() {
+                let family = Rc::new(self.fleet.family(next));
                 let members = 0..family.members.len();
                 self.waiting.extend(members.map(|member| Open {
                     family: family.clone(),
