@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::plan::{SUBJECTS, WORKLOADS, Workload};
+use crate::plan::{MACHINE, SUBJECTS, WORKLOADS, Workload};
 
 /// How to call it.
 pub(crate) const USAGE: &str = "\
@@ -68,9 +68,7 @@ impl Arguments {
         if !self.subjects.is_empty() {
             return self.subjects.clone();
         }
-        let all = SUBJECTS.into_iter();
-        all.filter(|subject| workload.includes(subject, claims))
-            .collect()
+        workload.subjects(claims)
     }
 
     /// How often each subject does a workload.
@@ -99,7 +97,7 @@ fn workloads(list: &str) -> Result<Vec<Workload>, String> {
 }
 
 fn subjects(list: &str) -> Result<Vec<&'static str>, String> {
-    chosen(list, &SUBJECTS)
+    chosen(list, &[&SUBJECTS[..], &[MACHINE]].concat())
 }
 
 /// Of `all`, those in a list: the one of that name, else all that begin with it.

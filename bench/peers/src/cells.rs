@@ -3,12 +3,14 @@
 mod agentic;
 mod busy;
 mod fleet;
+mod floor;
 mod growth;
 mod holes;
 mod matches;
 
 pub(crate) use agentic::agentic;
 pub(crate) use fleet::{Course, fleet};
+pub(crate) use floor::floor;
 pub(crate) use growth::{growth_of_claims, growth_of_depth, growth_of_holders};
 pub(crate) use holes::holes;
 pub(crate) use matches::Kind;

@@ -1,5 +1,8 @@
 //! The model that answers are judged by: who holds which block, nothing else.
 
+#[cfg(test)]
+mod tests;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::subject::{Depth, Subject};

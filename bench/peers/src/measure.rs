@@ -1,5 +1,8 @@
 //! Clock, bytes and distributions.
 
+#[cfg(test)]
+mod tests;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;

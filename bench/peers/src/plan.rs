@@ -1,7 +1,8 @@
 //! Which workloads there are, how large, and who takes part.
 
 use crate::cells::{
-    Course, Kind, agentic, fleet, growth_of_claims, growth_of_depth, growth_of_holders, holes,
+    Course, Kind, agentic, fleet, floor, growth_of_claims, growth_of_depth, growth_of_holders,
+    holes,
 };
 use crate::record::Report;
 use crate::subject::{Chain, Copies, Dynamo, Kvindex, Locals, Positional, Sets, Smg, Subject};
@@ -18,9 +19,12 @@ pub(crate) const SUBJECTS: [&str; 7] = [
     Positional::NAME,
 ];
 
+/// What the machine itself can do.
+pub(crate) const MACHINE: &str = "machine";
+
 /// Whether a subject is another index than kvindex.
 pub(crate) fn is_peer(subject: &str) -> bool {
-    !subject.starts_with(Kvindex::<Sets>::NAME)
+    subject != MACHINE && !subject.starts_with(Kvindex::<Sets>::NAME)
 }
 
 /// A kind of work, with the numbers of claims that it is done with.
@@ -47,6 +51,7 @@ enum Run {
     GrowthOfClaims,
     GrowthOfDepth,
     GrowthOfHolders,
+    Floor,
 }
 
 const fn workload(
@@ -65,12 +70,12 @@ const fn workload(
     }
 }
 
-/// From how many claims on a subject that needs 100 bytes for each is left out
-/// where nobody asks for it.
+/// From how many claims on only one round is made, and nothing of little interest.
 const LARGE: u64 = 10_000_000;
 
 /// Every workload.
-pub(crate) const WORKLOADS: [Workload; 12] = [
+pub(crate) const WORKLOADS: [Workload; 13] = [
+    workload("machine", &[0], &[0], 1, Run::Floor),
     workload(
         "mixed",
         &[4_000_000, 12_800_000],
@@ -101,20 +106,53 @@ impl Workload {
         if claims < LARGE { self.rounds } else { 1 }
     }
 
-    /// Whether a subject takes part where nobody names any.
-    pub(crate) fn includes(&self, subject: &str, claims: u64) -> bool {
+    /// Who takes part where nobody is named.
+    pub(crate) fn subjects(&self, claims: u64) -> Vec<&'static str> {
+        if let Run::Floor = self.run {
+            return vec![MACHINE];
+        }
+        let all = SUBJECTS.into_iter();
+        all.filter(|subject| !self.is_beside_the_point(subject, claims))
+            .filter(|subject| self.why_not(subject, claims).is_none())
+            .collect()
+    }
+
+    /// Who does not, though it could be compared, and why.
+    pub(crate) fn left_out(&self, claims: u64) -> Vec<(&'static str, &'static str)> {
+        let all = SUBJECTS.into_iter();
+        all.filter_map(|subject| Some((subject, self.why_not(subject, claims)?)))
+            .collect()
+    }
+
+    /// Variants of kvindex are there for a few cells only.
+    fn is_beside_the_point(&self, subject: &str, claims: u64) -> bool {
         let mixed = matches!(self.run, Run::Mixed) && claims < LARGE;
-        if subject == Kvindex::<Locals>::NAME {
-            return mixed || matches!(self.run, Run::FanOut(_) | Run::GrowthOfDepth);
+        let by_depth = matches!(self.run, Run::FanOut(_) | Run::GrowthOfDepth);
+        match subject {
+            name if name == Kvindex::<Locals>::NAME => !(mixed || by_depth),
+            name if name == Kvindex::<Copies>::NAME => !mixed,
+            _ => false,
         }
-        if subject == Kvindex::<Copies>::NAME {
-            return mixed;
+    }
+
+    fn why_not(&self, subject: &str, claims: u64) -> Option<&'static str> {
+        match (subject, self.run) {
+            (Smg::NAME, Run::FanOut(10_000)) => {
+                Some("each store copies the whole set of holders: minutes for 10,000")
+            }
+            (Positional::NAME, Run::GrowthOfClaims | Run::GrowthOfDepth | Run::GrowthOfHolders) => {
+                Some("a match takes time for each block and holder: minutes")
+            }
+            (Positional::NAME, _) if claims >= LARGE => Some("takes 100 bytes a claim"),
+            _ => None,
         }
-        subject != Positional::NAME || claims < LARGE && !self.name.starts_with("growth")
     }
 
     /// Does it with the subject of that name, in this process.
     pub(crate) fn run(&self, subject: &str, claims: u64) {
+        if let Run::Floor = self.run {
+            return floor(&self.report(MACHINE, claims));
+        }
         match subject {
             name if name == Kvindex::<Sets>::NAME => self.measure::<Kvindex<Sets>>(claims),
             name if name == Kvindex::<Locals>::NAME => self.measure::<Kvindex<Locals>>(claims),
@@ -128,11 +166,7 @@ impl Workload {
     }
 
     fn measure<S: Subject>(&self, claims: u64) {
-        let report = Report {
-            workload: self.name.into(),
-            claims,
-            subject: S::NAME,
-        };
+        let report = self.report(S::NAME, claims);
         let of = |sharing, names| Fleet::new(SEED, claims, sharing, names);
         let course = self.course(S::NAME);
         match self.run {
@@ -151,6 +185,15 @@ impl Workload {
             Run::GrowthOfClaims => growth_of_claims::<S>(claims, &report),
             Run::GrowthOfDepth => growth_of_depth::<S>(&report),
             Run::GrowthOfHolders => growth_of_holders::<S>(&report),
+            Run::Floor => floor(&report),
+        }
+    }
+
+    fn report(&self, subject: &'static str, claims: u64) -> Report {
+        Report {
+            workload: self.name.into(),
+            claims,
+            subject,
         }
     }
 

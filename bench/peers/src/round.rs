@@ -21,7 +21,19 @@ pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
     }
     for workload in &arguments.workloads {
         for claims in arguments.claims(workload) {
-            let records = one(arguments, workload, claims)?;
+            let mut records = one(arguments, workload, claims)?;
+            if arguments.subjects.is_empty() {
+                let left_out = workload.left_out(claims).into_iter();
+                records.extend(left_out.map(|(subject, why)| Record {
+                    bench: "peers".into(),
+                    workload: workload.name.into(),
+                    claims,
+                    cell: "store".into(),
+                    subject: subject.into(),
+                    note: Some(why.into()),
+                    ..Record::default()
+                }));
+            }
             if let Some(file) = &mut file {
                 for record in &records {
                     let line = serde_json::to_string(record).map_err(io::Error::other)?;

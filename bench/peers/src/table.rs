@@ -1,12 +1,13 @@
 //! Figures as a table: a line a cell, a column a subject, and the ratio.
 
-use crate::plan::{SUBJECTS, is_peer};
+use crate::plan::{MACHINE, SUBJECTS, is_peer};
 use crate::record::Record;
 
 /// The table of one workload.
 pub(crate) fn table(workload: &str, claims: u64, records: &[Record]) -> String {
     let subjects: Vec<&str> = SUBJECTS
         .into_iter()
+        .chain([MACHINE])
         .filter(|name| records.iter().any(|record| record.subject == *name))
         .collect();
     let mut lines = vec![header(&subjects)];
@@ -54,12 +55,7 @@ fn line(cell: &str, x: Option<u64>, subjects: &[&str], records: &[Record]) -> Ve
         same.find(|record| record.subject == subject && record.cell == cell && record.x == x)
     };
     let found: Vec<Option<&Record>> = subjects.iter().map(|&subject| of(subject)).collect();
-    let unit = found
-        .iter()
-        .flatten()
-        .next()
-        .map_or("", |record| &record.unit);
-    let mut line = vec![title(cell, unit, x)];
+    let mut line = vec![title(cell, x, found.iter().flatten().next().copied())];
     for record in &found {
         line.push(record.map_or("-".into(), |record| {
             let mark = if is_wrong(&record.subject, records) {
@@ -85,9 +81,13 @@ fn is_wrong(subject: &str, records: &[Record]) -> bool {
     own.any(|record| record.cell == "wrong" && record.value.is_some_and(|wrong| wrong > 0.0))
 }
 
-fn title(cell: &str, unit: &str, x: Option<u64>) -> String {
+fn title(cell: &str, x: Option<u64>, first: Option<&Record>) -> String {
+    let unit = first.map_or("", |record| &record.unit);
+    let is_mean = first.is_some_and(|record| record.value.is_some());
     let unit = match unit {
         "blocks/s" => "M blocks/s",
+        "bytes/s" => "M bytes/s",
+        "ns" if is_mean => "ns",
         "ns" => "ns, p50 / p99 / p99.9",
         "wrong" if cell == "wrong" => "answers",
         "wrong" => "blocks",
@@ -105,7 +105,7 @@ fn figure(record: &Record) -> String {
         value => format!("{:.1}M", value / 1e6),
     };
     match (record.value, record.p50, record.p99, record.p999) {
-        (Some(value), ..) if record.unit == "blocks/s" => format!("{:.2}", value / 1e6),
+        (Some(value), ..) if record.unit.ends_with("/s") => format!("{:.2}", value / 1e6),
         (Some(value), ..) if record.cell == "wrong" => {
             format!("{value} of {}", record.of.unwrap_or(0))
         }

@@ -8,6 +8,8 @@ mod family;
 mod holes;
 mod random;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use agentic::Agentic;
 pub(crate) use family::{Family, Fleet, Sharing};

@@ -1,5 +1,7 @@
 //! How figures change with size: claims, depth, holders.
 
+use std::time::Duration;
+
 use super::matches::{Kind, quiet};
 use super::{apply, rate};
 use crate::measure::{Sweep, bytes};
@@ -14,6 +16,9 @@ const CHAINS: u64 = 4;
 const DEGREE: usize = 8;
 /// Blocks of a chain whose holders grow.
 const DEPTH: usize = 64;
+
+/// The longest that one point may take to store, if there is to be a larger one.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One index of the mixed kind that grows tenfold from point to point.
 pub(crate) fn growth_of_claims<S: Subject>(most: u64, report: &Report) {
@@ -50,7 +55,9 @@ pub(crate) fn growth_of_depth<S: Subject>(report: &Report) {
     for power in 0..=16 {
         let depth = 1 << power;
         let fleet = Fleet::fixed(SEED + power, CHAINS, depth, DEGREE);
-        point::<S>(&fleet, depth as u64, report);
+        if !point::<S>(&fleet, depth as u64, report) {
+            break;
+        }
     }
 }
 
@@ -58,19 +65,31 @@ pub(crate) fn growth_of_depth<S: Subject>(report: &Report) {
 pub(crate) fn growth_of_holders<S: Subject>(report: &Report) {
     for degree in [1, 3, 10, 32, 100, 316, 1_000, 3_162, 10_000] {
         let fleet = Fleet::fixed(SEED + degree as u64, CHAINS, DEPTH, degree);
-        point::<S>(&fleet, degree as u64, report);
+        if !point::<S>(&fleet, degree as u64, report) {
+            break;
+        }
     }
 }
 
-/// An index of one fleet only.
-fn point<S: Subject>(fleet: &Fleet, x: u64, report: &Report) {
+/// An index of one fleet only; whether a larger one is worth its time.
+fn point<S: Subject>(fleet: &Fleet, x: u64, report: &Report) -> bool {
     let mut subject = match S::new(fleet.workers) {
         Ok(subject) => subject,
-        Err(why) => return report.note("match", &format!("{x}: {why}")),
+        Err(why) => {
+            report.note("match", &format!("not at {x}: {why}"));
+            return false;
+        }
     };
     let stored = apply(&mut subject, Stream::new(fleet, Direction::Store));
     report.value("store", "blocks/s", Some(x), rate(stored));
     let queries = Kind::Whole.queries(fleet);
     let (samples, rows) = quiet(&mut subject, Kind::Whole, &queries, &Sweep::new());
     report.samples("match", Some(x), samples, rows);
+    let slow = stored.1 > PATIENCE;
+    if slow {
+        let seconds = stored.1.as_secs_f64();
+        let why = format!("not beyond {x}: that took {seconds:.1} s to store");
+        report.note("match", &why);
+    }
+    !slow
 }
