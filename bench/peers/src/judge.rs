@@ -5,7 +5,7 @@ mod tests;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::subject::{Depth, Subject};
+use crate::subject::{self, Depth, Subject};
 use crate::workload::{Action, Block, Event};
 
 /// Every claim: a block, by its chain key, and a worker.
@@ -63,7 +63,7 @@ impl Judge {
 
     /// Asks a subject and compares.
     pub(crate) fn ask<S: Subject>(&self, subject: &mut S, query: &[Block], verdict: &mut Verdict) {
-        let answer = subject.depths(&S::query(query));
+        let answer = subject.depths(&subject::query::<S>(query));
         verdict.add(&self.depths(query), answer);
     }
 }

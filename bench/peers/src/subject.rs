@@ -25,8 +25,8 @@ pub(crate) trait Subject: Sized {
 
     /// An event, ready to be applied.
     type Input: Send + Sync;
-    /// The blocks that are asked for.
-    type Query;
+    /// What stands for a block in a query.
+    type Key: Copy;
 
     /// An empty index for so many workers, or why there is none.
     fn new(workers: u32) -> Result<Self, String>;
@@ -40,21 +40,27 @@ pub(crate) trait Subject: Sized {
     /// Waits until everything is applied.
     fn drain(&mut self) {}
 
-    /// Makes a query ready.
-    fn query(blocks: &[Block]) -> Self::Query;
+    /// What stands for this block.
+    fn key(block: &Block) -> Self::Key;
 
     /// Answers a query; returns how many workers hold any of it.
-    fn find(&mut self, query: &Self::Query) -> usize;
+    fn find(&mut self, query: &[Self::Key]) -> usize;
 
     /// The whole answer to a query, in any order.
-    fn depths(&mut self, query: &Self::Query) -> Vec<Depth>;
+    fn depths(&mut self, query: &[Self::Key]) -> Vec<Depth>;
 
     /// A writer, and a reader that may be used beside it. The writer returns
     /// when its event is applied, or bounds how many are not.
+    #[expect(clippy::type_complexity, reason = "two closures: names would say less")]
     fn halves(
         &mut self,
     ) -> (
         impl FnMut(&Self::Input) + Send,
-        impl FnMut(&Self::Query) -> usize,
+        impl FnMut(&[Self::Key]) -> usize,
     );
+}
+
+/// Makes a query ready.
+pub(crate) fn query<S: Subject>(blocks: &[Block]) -> Vec<S::Key> {
+    blocks.iter().map(S::key).collect()
 }

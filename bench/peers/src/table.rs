@@ -33,7 +33,7 @@ pub(crate) fn table(workload: &str, claims: u64, records: &[Record]) -> String {
 fn header(subjects: &[&str]) -> Vec<String> {
     let mut header = vec![String::new()];
     header.extend(subjects.iter().map(|&name| name.to_owned()));
-    header.push("kvindex : best peer".into());
+    header.push("x better than the best peer".into());
     header
 }
 

@@ -4,7 +4,7 @@ use super::{apply, rate};
 use crate::judge::{Judge, Verdict};
 use crate::measure::{Samples, bytes};
 use crate::record::Report;
-use crate::subject::Subject;
+use crate::subject::{Subject, query};
 use crate::workload::{Agentic, Block, Random, grow};
 
 const SEED: u64 = 7;
@@ -49,14 +49,14 @@ fn queries(work: &Agentic) -> Vec<Vec<Block>> {
 }
 
 fn ask<S: Subject>(subject: &mut S, queries: &[Vec<Block>], report: &Report) {
-    let queries: Vec<S::Query> = queries.iter().map(|blocks| S::query(blocks)).collect();
+    let queries: Vec<Vec<S::Key>> = queries.iter().map(|blocks| query::<S>(blocks)).collect();
     let (mut samples, mut rows) = (Samples::default(), 0);
     for query in &queries {
         subject.find(query);
     }
     while samples.len() < SAMPLES {
         for query in &queries {
-            samples.take(|| rows += subject.find(query));
+            rows += samples.ask(query, |query| subject.find(query));
         }
     }
     let mean = rows as f64 / samples.len() as f64;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::matches::Kind;
 use crate::measure::Samples;
 use crate::record::Report;
-use crate::subject::Subject;
+use crate::subject::{Subject, query};
 use crate::workload::{Block, Direction, Event, Fleet, Names, Sharing, Stream};
 
 /// How long each kind of query is asked.
@@ -27,11 +27,11 @@ pub(crate) fn busy<S: Subject>(subject: &mut S, report: &Report, all: &[(Kind, V
     drop(events);
     // A cold query asked for long is no longer cold.
     let warm = all.iter().filter(|(kind, _)| *kind != Kind::OneCold);
-    let queries: Vec<(Kind, Vec<S::Query>)> = warm
+    let queries: Vec<(Kind, Vec<Vec<S::Key>>)> = warm
         .map(|(kind, queries)| {
             (
                 *kind,
-                queries.iter().map(|blocks| S::query(blocks)).collect(),
+                queries.iter().map(|blocks| query::<S>(blocks)).collect(),
             )
         })
         .collect();
@@ -58,12 +58,12 @@ pub(crate) fn busy<S: Subject>(subject: &mut S, report: &Report, all: &[(Kind, V
     report.value("busy_writer", "blocks/s", None, rate);
 }
 
-fn ask<Q>(read: &mut impl FnMut(&Q) -> usize, queries: &[Q]) -> (Samples, f64) {
+fn ask<K: Copy>(read: &mut impl FnMut(&[K]) -> usize, queries: &[Vec<K>]) -> (Samples, f64) {
     let (mut samples, mut rows) = (Samples::default(), 0);
     let end = Instant::now() + SPAN;
     while Instant::now() < end && !queries.is_empty() {
         for query in queries {
-            samples.take(|| rows += read(query));
+            rows += samples.ask(query, &mut *read);
             if samples.len().is_multiple_of(64) && Instant::now() >= end {
                 break;
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::measure::{Samples, Sweep};
-use crate::subject::Subject;
+use crate::subject::{Subject, query};
 use crate::workload::{Block, Fleet, Random, grow};
 
 /// Samples that a cell is done with.
@@ -112,7 +112,7 @@ pub(crate) fn quiet<S: Subject>(
     queries: &[Vec<Block>],
     sweep: &Sweep,
 ) -> (Samples, f64) {
-    let queries: Vec<S::Query> = queries.iter().map(|blocks| S::query(blocks)).collect();
+    let queries: Vec<Vec<S::Key>> = queries.iter().map(|blocks| query::<S>(blocks)).collect();
     let (mut samples, mut rows) = (Samples::default(), 0);
     if queries.is_empty() {
         return (samples, 0.0);
@@ -135,7 +135,7 @@ pub(crate) fn quiet<S: Subject>(
             sweep.run();
         }
         for query in &queries {
-            samples.take(|| rows += subject.find(query));
+            rows += samples.ask(query, |query| subject.find(query));
         }
     }
     let mean = rows as f64 / samples.len() as f64;

@@ -36,5 +36,5 @@ fn bytes_are_counted_until_they_are_freed_on_another_thread() {
     std::thread::spawn(move || drop(block))
         .join()
         .expect("ends");
-    assert!((bytes().wrapping_sub(before) as isize) < 40_000_000);
+    assert!(bytes().wrapping_sub(before).cast_signed() < 40_000_000);
 }

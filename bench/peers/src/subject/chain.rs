@@ -25,7 +25,7 @@ pub(crate) enum Input {
 impl Subject for Chain {
     const NAME: &'static str = "kv-index-chain";
     type Input = Input;
-    type Query = Vec<ContentHash>;
+    type Key = ContentHash;
 
     fn new(workers: u32) -> Result<Self, String> {
         let shards = workers.div_ceil(SHARD) as usize;
@@ -64,16 +64,15 @@ impl Subject for Chain {
         }
     }
 
-    fn query(blocks: &[Block]) -> Self::Query {
-        let locals = blocks.iter().map(|block| ContentHash(block.local));
-        locals.collect()
+    fn key(block: &Block) -> ContentHash {
+        ContentHash(block.local)
     }
 
-    fn find(&mut self, query: &Self::Query) -> usize {
+    fn find(&mut self, query: &[ContentHash]) -> usize {
         find(&self.index, query, &mut self.rows)
     }
 
-    fn depths(&mut self, query: &Self::Query) -> Vec<Depth> {
+    fn depths(&mut self, query: &[ContentHash]) -> Vec<Depth> {
         self.find(query);
         let worker = |id: u32| {
             let shards = self.index.shards() as u32;
@@ -88,13 +87,13 @@ impl Subject for Chain {
         &mut self,
     ) -> (
         impl FnMut(&Self::Input) + Send,
-        impl FnMut(&Self::Query) -> usize,
+        impl FnMut(&[ContentHash]) -> usize,
     ) {
         let (index, ids) = (&self.index, &self.ids);
         let (maps, rows) = (&mut self.maps, &mut self.rows);
         (
             move |input: &Input| put(index, ids, maps, input),
-            move |query: &Self::Query| find(index, query, rows),
+            move |query: &[ContentHash]| find(index, query, rows),
         )
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Dynamo {
 impl Subject for Dynamo {
     const NAME: &'static str = "dynamo-kv-router";
     type Input = RouterEvent;
-    type Query = Vec<LocalBlockHash>;
+    type Key = LocalBlockHash;
 
     fn new(_workers: u32) -> Result<Self, String> {
         let tree = ConcurrentRadixTreeCompressed::new();
@@ -75,16 +75,15 @@ impl Subject for Dynamo {
         wait(&self.indexer);
     }
 
-    fn query(blocks: &[Block]) -> Self::Query {
-        let locals = blocks.iter().map(|block| LocalBlockHash(block.local));
-        locals.collect()
+    fn key(block: &Block) -> LocalBlockHash {
+        LocalBlockHash(block.local)
     }
 
-    fn find(&mut self, query: &Self::Query) -> usize {
+    fn find(&mut self, query: &[LocalBlockHash]) -> usize {
         find(&self.indexer, query).scores.len()
     }
 
-    fn depths(&mut self, query: &Self::Query) -> Vec<Depth> {
+    fn depths(&mut self, query: &[LocalBlockHash]) -> Vec<Depth> {
         let scores = find(&self.indexer, query).scores.into_iter();
         scores
             .map(|(worker, depth)| (worker.worker_id as u32, depth))
@@ -95,7 +94,7 @@ impl Subject for Dynamo {
         &mut self,
     ) -> (
         impl FnMut(&Self::Input) + Send,
-        impl FnMut(&Self::Query) -> usize,
+        impl FnMut(&[LocalBlockHash]) -> usize,
     ) {
         let indexer = &self.indexer;
         let mut sent = 0;
@@ -108,7 +107,7 @@ impl Subject for Dynamo {
                     sent = 0;
                 }
             },
-            move |query: &Self::Query| find(indexer, query).scores.len(),
+            move |query: &[LocalBlockHash]| find(indexer, query).scores.len(),
         )
     }
 }

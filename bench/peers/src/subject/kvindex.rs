@@ -82,7 +82,7 @@ pub(crate) struct Kvindex<V> {
 impl<V: Variant> Subject for Kvindex<V> {
     const NAME: &'static str = V::NAME;
     type Input = (u32, Prepared);
-    type Query = Vec<u64>;
+    type Key = u64;
 
     fn new(workers: u32) -> Result<Self, String> {
         let config = Config {
@@ -118,15 +118,15 @@ impl<V: Variant> Subject for Kvindex<V> {
         }
     }
 
-    fn query(blocks: &[Block]) -> Self::Query {
-        blocks.iter().map(V::key).collect()
+    fn key(block: &Block) -> u64 {
+        V::key(block)
     }
 
-    fn find(&mut self, query: &Self::Query) -> usize {
+    fn find(&mut self, query: &[u64]) -> usize {
         find::<V>(&self.index, query, &mut self.walk).rows.len()
     }
 
-    fn depths(&mut self, query: &Self::Query) -> Vec<Depth> {
+    fn depths(&mut self, query: &[u64]) -> Vec<Depth> {
         let found = find::<V>(&self.index, query, &mut self.walk);
         let row = |row: &kvindex::Row| {
             let (worker, _) = found.names.get(row.holder).expect("is there");
@@ -135,16 +135,11 @@ impl<V: Variant> Subject for Kvindex<V> {
         found.rows.iter().map(row).collect()
     }
 
-    fn halves(
-        &mut self,
-    ) -> (
-        impl FnMut(&Self::Input) + Send,
-        impl FnMut(&Self::Query) -> usize,
-    ) {
+    fn halves(&mut self) -> (impl FnMut(&Self::Input) + Send, impl FnMut(&[u64]) -> usize) {
         let (index, workers, walk) = (&self.index, &self.workers, &mut self.walk);
         (
             move |input: &Self::Input| put(index, workers, input),
-            move |query: &Self::Query| find::<V>(index, query, walk).rows.len(),
+            move |query: &[u64]| find::<V>(index, query, walk).rows.len(),
         )
     }
 }

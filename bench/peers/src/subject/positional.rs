@@ -26,7 +26,7 @@ pub(crate) enum Input {
 impl Subject for Positional {
     const NAME: &'static str = "kv-index-positional";
     type Input = Input;
-    type Query = Vec<ContentHash>;
+    type Key = ContentHash;
 
     fn new(workers: u32) -> Result<Self, String> {
         let index = PositionalIndexer::new(JUMP);
@@ -63,16 +63,15 @@ impl Subject for Positional {
         }
     }
 
-    fn query(blocks: &[Block]) -> Self::Query {
-        let locals = blocks.iter().map(|block| ContentHash(block.local));
-        locals.collect()
+    fn key(block: &Block) -> ContentHash {
+        ContentHash(block.local)
     }
 
-    fn find(&mut self, query: &Self::Query) -> usize {
+    fn find(&mut self, query: &[ContentHash]) -> usize {
         self.index.find_matches(query, false).scores.len()
     }
 
-    fn depths(&mut self, query: &Self::Query) -> Vec<Depth> {
+    fn depths(&mut self, query: &[ContentHash]) -> Vec<Depth> {
         let scores = self.index.find_matches(query, false).scores;
         scores.into_iter().collect()
     }
@@ -81,12 +80,12 @@ impl Subject for Positional {
         &mut self,
     ) -> (
         impl FnMut(&Self::Input) + Send,
-        impl FnMut(&Self::Query) -> usize,
+        impl FnMut(&[ContentHash]) -> usize,
     ) {
         let (index, ids, maps) = (&self.index, &self.ids, &mut self.maps);
         (
             move |input: &Input| put(index, ids, maps, input),
-            move |query: &Self::Query| index.find_matches(query, false).scores.len(),
+            move |query: &[ContentHash]| index.find_matches(query, false).scores.len(),
         )
     }
 }

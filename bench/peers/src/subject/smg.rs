@@ -24,7 +24,7 @@ pub(crate) enum Input {
 impl Subject for Smg {
     const NAME: &'static str = "smg-radix-tree";
     type Input = Input;
-    type Query = Vec<u64>;
+    type Key = u64;
 
     fn new(workers: u32) -> Result<Self, String> {
         let mut tree = RadixTree::new(Config::default());
@@ -55,27 +55,22 @@ impl Subject for Smg {
         }
     }
 
-    fn query(blocks: &[Block]) -> Self::Query {
-        blocks.iter().map(|block| block.local).collect()
+    fn key(block: &Block) -> u64 {
+        block.local
     }
 
-    fn find(&mut self, query: &Self::Query) -> usize {
+    fn find(&mut self, query: &[u64]) -> usize {
         self.tree.overlap(query, &mut self.scratch, &mut self.rows);
         self.rows.len()
     }
 
-    fn depths(&mut self, query: &Self::Query) -> Vec<Depth> {
+    fn depths(&mut self, query: &[u64]) -> Vec<Depth> {
         self.find(query);
         let rows = self.rows.iter();
         rows.map(|row| (row.holder.parts().0, row.depth)).collect()
     }
 
-    fn halves(
-        &mut self,
-    ) -> (
-        impl FnMut(&Self::Input) + Send,
-        impl FnMut(&Self::Query) -> usize,
-    ) {
+    fn halves(&mut self) -> (impl FnMut(&Self::Input) + Send, impl FnMut(&[u64]) -> usize) {
         // The crate leaves locking to its user.
         let reader = Arc::new(RwLock::new(&mut self.tree));
         let writer = reader.clone();
@@ -85,7 +80,7 @@ impl Subject for Smg {
                 let mut tree = writer.write().unwrap_or_else(PoisonError::into_inner);
                 put(&mut tree, input);
             },
-            move |query: &Self::Query| {
+            move |query: &[u64]| {
                 let tree = reader.read().unwrap_or_else(PoisonError::into_inner);
                 tree.overlap(query, scratch, rows);
                 rows.len()
