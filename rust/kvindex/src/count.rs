@@ -340,7 +340,7 @@ impl Counts {
         &self.rows[..self.count]
     }
 
-    /// Takes over rows that were counted elsewhere, where they are better.
+    /// Takes over rows that were counted before, where none here is better.
     pub(crate) fn merge(&mut self, rows: &[Row], weights: &Weights) {
         for row in rows {
             let number = match self.find(row.holder) {
@@ -350,7 +350,7 @@ impl Counts {
             };
             let own = &mut self.rows[number];
             let equal = row.depth() == own.depth();
-            if row.depth() > own.depth() || (equal && row.beats(own, weights)) {
+            if row.depth() > own.depth() || (equal && !own.beats(row, weights)) {
                 *own = *row;
             }
         }
