@@ -12,10 +12,8 @@ from bench.duel import Call, Duel, Section
 from bench.peer import Peer, decode, translate
 from bench.workload import BLOCK, Batch, Sent, Stream
 
-GIVEN = Section(
-    "apply, M blocks/s: the peer is given all hashes, as JSON", more_is_better=True
-)
-SAME = Section("apply, M blocks/s: both decode and hash", more_is_better=True)
+GIVEN = Section("apply; the peer is given all hashes, as JSON", "blocks/s")
+SAME = Section("apply; both decode and hash", "blocks/s")
 BLOCKS_A_ROUND = 4_096
 ROUNDS = 160
 

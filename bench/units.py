@@ -1,0 +1,48 @@
+"""Writes figures in the unit that suits their size."""
+
+from collections.abc import Iterable
+from statistics import median
+from typing import TypeAlias
+
+from bench.figures import Figure
+
+# From how much on a unit is taken, and what it is called.
+Steps: TypeAlias = tuple[tuple[float, str], ...]
+
+STEPS: dict[str, Steps] = {
+    "ns": ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")),
+    "bytes": ((1.0, "bytes"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB")),
+}
+RATES: Steps = ((1.0, ""), (1e3, "k "), (1e6, "M "), (1e9, "G "))
+
+
+def scale(unit: str, size: float) -> tuple[float, str]:
+    """Return what a figure of about this size is divided by, and its unit then."""
+    steps = STEPS.get(unit, ((1.0, unit),))
+    if unit.endswith("/s"):
+        steps = tuple((factor, prefix + unit) for factor, prefix in RATES)
+    fitting = [step for step in steps if step[0] <= size]
+    return fitting[-1] if fitting else steps[0]
+
+
+def suited(figures: Iterable[Figure]) -> tuple[float, str]:
+    """Return the same for figures of one unit that stand below each other."""
+    figures = list(figures)
+    return scale(figures[0].unit, median(figure.numbers[0] for figure in figures))
+
+
+def number(value: float) -> str:
+    """Write about three significant digits, no exponent."""
+    if value == int(value) and value < 1_000:
+        return f"{value:.0f}"
+    decimals = next(
+        (at for at, least in enumerate((100, 10, 0.1)) if value >= least), 3
+    )
+    return f"{value:,.{decimals}f}"
+
+
+def text(figure: Figure | None, factor: float) -> str:
+    """Write a figure: one number, or p50 and p99."""
+    if figure is None:
+        return "-"
+    return " / ".join(number(value / factor) for value in figure.numbers)
