@@ -14,14 +14,10 @@ import numpy as np
 import pytest
 
 import kvindex
-from bench.duel import Call, Duel, Section
+from bench.duel import Call, Duel
 from bench.fleet import Fleet, label
+from bench.sections import CLOCK, INPUT, MANY, PARTS
 from bench.workload import BLOCK, Numbers
-
-CLOCK = Section("an empty Python call timed singly, as latencies are", "ns")
-PARTS = Section("where a match's time goes: numpy arrays in, 64 blocks", "ns")
-INPUT = Section("match by tokens, by the form of the input, 64 holders", "ns")
-MANY = Section("a prompt of 64 blocks held by 64, one call or many in one", "prompts/s")
 
 LOOPS = 16
 ROUNDS = 40

@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 
 import kvindex
-from bench.duel import Duel, Section
+from bench.duel import Duel
 from bench.peer import Peer
+from bench.sections import HASHING
 from bench.workload import BLOCK, Maker
 
-HASHING = Section("local keys of tokens; the peer is given lists", "tokens/s")
 TOKENS = 128 * 1024
 ROUNDS = 100
 

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 import kvindex
-from bench.duel import Call, Duel, Section
+from bench.duel import Call, Duel
 from bench.fleet import Fleet, label
+from bench.sections import BEST, KEYS, LISTS, TOKENS
 from bench.workload import Numbers
 
 if TYPE_CHECKING:
     from bench.peer import Scores
 
-KEYS = Section("match by local keys, from a buffer; the peer from a list", "ns")
-TOKENS = Section("match by tokens, from a buffer; the peer from a list", "ns")
-LISTS = Section("match from lists on both sides", "ns")
-BEST = Section("match by local keys and name the best worker", "ns")
 
 BLOCKS = (8, 64, 512, 8192)
 HOLDERS = (1, 64, 256)

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench import footprint
-from bench.duel import Duel, Section
+from bench.duel import Duel
 from bench.peer import Peer
+from bench.sections import MEMORY
 from bench.workload import Maker, Stream
-
-MEMORY = Section("memory a claim", "bytes")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -13,10 +13,10 @@ from time import perf_counter_ns, sleep
 
 import pytest
 
-from bench.duel import Call, Duel, Section
+from bench.duel import Call, Duel
 from bench.fleet import Fleet
+from bench.sections import THREADS
 
-THREADS = Section("calls of several threads in total, 64 holders", "calls/s")
 ROUNDS = 3
 ROUND_SECONDS = 0.3
 # Prompts of 64 blocks: enough for the call to let go of the interpreter.
@@ -49,16 +49,21 @@ def calls_a_second(threads: int, calls: Sequence[Call]) -> float:
 
 
 def compare(
-    duel: Duel, name: str, threads: int, ours: Sequence[Call], peer: Sequence[Call]
+    duel: Duel,
+    name: str,
+    threads: int,
+    ours: Sequence[Call],
+    peer: Sequence[Call],
+    prompts: int = 1,
 ) -> None:
-    """Let the sides take turns; report the median round of each."""
+    """Let the sides take turns; report the median round of each, in prompts."""
     rates: tuple[list[float], list[float]] = ([], [])
 
     def measure() -> None:
         for _ in range(ROUNDS):
             for calls, found in zip((ours, peer), rates, strict=True):
                 if calls:
-                    found.append(calls_a_second(threads, calls))
+                    found.append(prompts * calls_a_second(threads, calls))
 
     duel.once(measure)
     mine, its = rates
@@ -93,4 +98,5 @@ def test_match_many(duel: Duel, fleet: Fleet, threads: int) -> None:
 
     ours = [partial(fleet.index.match_many, prompts)]
     theirs = [one_by_one] if single else []
-    compare(duel, f"{PROMPTS} prompts of 64 blocks", threads, ours, theirs)
+    name = f"64 blocks by tokens, {PROMPTS} prompts a call"
+    compare(duel, name, threads, ours, theirs, PROMPTS)

@@ -16,16 +16,11 @@ from time import perf_counter_ns, sleep
 
 import pytest
 
-from bench.duel import Call, Duel, Section, timed
+from bench.duel import Call, Duel, timed
 from bench.fleet import Fleet
 from bench.peer import removed_event
+from bench.sections import BACK_TO_BACK, PACED, WRITTEN, Section
 from bench.workload import Batch, Chain, Maker, batches, removal
-
-PACED = Section("64 blocks by tokens beside a writer, paced", "ns")
-BACK_TO_BACK = Section("64 blocks by tokens beside a writer, back to back", "ns")
-WRITTEN = Section(
-    "what that writer got through; the peer's is given all hashes", "blocks/s"
-)
 
 ROUNDS = 4
 ROUND_NS = 400_000_000

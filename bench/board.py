@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bench.figures import KVINDEX, Figure, Record
+from bench.figures import KVINDEX, Figure, Record, merged
+from bench.names import words
 
 # A bench, and a section in it.
 Place: TypeAlias = tuple[str, str]
@@ -43,7 +44,7 @@ class Row:
 
 @dataclass(slots=True)
 class _Cell:
-    """What is found of one cell; a later figure replaces an earlier one."""
+    """What is found of one cell."""
 
     ours: dict[str, Figure] = field(default_factory=dict)
     peers: dict[str, Figure] = field(default_factory=dict)
@@ -76,7 +77,7 @@ def order(figure: Figure) -> float:
 def board(records: Iterable[Record]) -> dict[Place, list[Row]]:
     """Return the rows of each section, in the order in which they came."""
     found: dict[Place, dict[str, _Cell]] = {}
-    for record in records:
+    for record in merged(records):
         if isinstance(record, Figure) and record.numbers:
             cells = found.setdefault((record.bench, place(record)), {})
             cells.setdefault(label(record), _Cell()).add(record)
@@ -101,8 +102,3 @@ def label(figure: Figure) -> str:
         return figure.cell
     at = "" if figure.x is None else f" at {figure.x:,.0f}"
     return f"{words(figure.cell)}{at}"
-
-
-def words(name: str) -> str:
-    """Write a name that a program gave as words."""
-    return name.replace("_", " ")

@@ -13,6 +13,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.figures import KVINDEX, Figure, Record, spread
 from bench.peer import PACKAGE
+from bench.sections import Section
 
 Call: TypeAlias = Callable[[], object]
 Report: TypeAlias = Callable[[Record], None]
@@ -20,14 +21,6 @@ Report: TypeAlias = Callable[[Record], None]
 # A line of latencies takes about this long, however long a call takes.
 LINE_NS = 800_000_000
 ROUNDS = (200, 4_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Lines of one kind."""
-
-    title: str
-    unit: str
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 import msgspec
@@ -101,6 +102,39 @@ def read(paths: Iterable[Path]) -> Iterator[Record]:
             except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
                 message = f"{path}, line {number}: {error}"
                 raise ValueError(message) from error
+
+
+def merged(records: Iterable[Record]) -> list[Record]:
+    """Make one figure of those that were measured in rounds: the median of each.
+
+    Their histograms are added up.
+    """
+    rounds: dict[tuple[object, ...], list[Figure]] = {}
+    others: list[Record] = []
+    for record in records:
+        if isinstance(record, Figure) and record.numbers:
+            place = record.bench, record.section, record.workload, record.claims
+            cell = record.cell, record.subject, record.x
+            rounds.setdefault((*place, *cell), []).append(record)
+        else:
+            others.append(record)
+    return [*others, *map(_one, rounds.values())]
+
+
+def _one(figures: Sequence[Figure]) -> Figure:
+    if len(figures) == 1:
+        return figures[0]
+    added: Counter[float] = Counter()
+    for figure in figures:
+        added.update(dict(figure.histogram))
+    middle = {}
+    for name in ("value", "p50", "p99", "p999"):
+        given = [getattr(figure, name) for figure in figures]
+        numbers = [number for number in given if number is not None]
+        middle[name] = median(numbers) if numbers else None
+    return msgspec.structs.replace(
+        figures[0], histogram=tuple(sorted(added.items())), **middle
+    )
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from bench.board import Row, board, place
 from bench.figures import About, Figure, Record, read
-from bench.units import number, suited, text
+from bench.units import ratios, suited, text
 
 HEAD = (
     "A ratio above 1 means that kvindex is better than the best peer of its line.\n"
@@ -69,8 +69,7 @@ def cells(row: Row, factor: float, unit: str) -> Cells:
         # All of them: there is no best one among those that should be 0.
         best, unit = "-", outcome(row)
         which = ", ".join(f"{peer.subject} {text(peer, 1)}" for peer in row.peers)
-    ratios = " / ".join(map(number, row.ratios)) or "-"
-    return f"  {row.label}", ours, best, ratios, unit, which
+    return f"  {row.label}", ours, best, ratios(row.ratios), unit, which
 
 
 def outcome(row: Row) -> str:

@@ -16,25 +16,32 @@ STEPS: dict[str, Steps] = {
 RATES: Steps = ((1.0, ""), (1e3, "k "), (1e6, "M "), (1e9, "G "))
 
 
-def scale(unit: str, size: float) -> tuple[float, str]:
-    """Return what a figure of about this size is divided by, and its unit then."""
+def scale(unit: str, size: float, least: float = 1) -> tuple[float, str]:
+    """Return what a figure of about this size is divided by, and its unit then.
+
+    A unit is taken where it gives at least so much.
+    """
     steps = STEPS.get(unit, ((1.0, unit),))
     if unit.endswith("/s"):
         steps = tuple((factor, prefix + unit) for factor, prefix in RATES)
-    fitting = [step for step in steps if step[0] <= size]
+    fitting = [step for step in steps if step[0] * least <= size]
     return fitting[-1] if fitting else steps[0]
 
 
-def suited(figures: Iterable[Figure]) -> tuple[float, str]:
+def suited(figures: Iterable[Figure], least: float = 1) -> tuple[float, str]:
     """Return the same for figures of one unit that stand below each other."""
     figures = list(figures)
-    return scale(figures[0].unit, median(figure.numbers[0] for figure in figures))
+    middle = median(figure.numbers[0] for figure in figures)
+    return scale(figures[0].unit, middle, least)
 
 
 def number(value: float) -> str:
+    """Write about three significant digits, no exponent; small counts as they are."""
+    return f"{value:.0f}" if value == int(value) and value < 1_000 else digits(value)
+
+
+def digits(value: float) -> str:
     """Write about three significant digits, no exponent."""
-    if value == int(value) and value < 1_000:
-        return f"{value:.0f}"
     decimals = next(
         (at for at, least in enumerate((100, 10, 0.1)) if value >= least), 3
     )
@@ -45,4 +52,10 @@ def text(figure: Figure | None, factor: float) -> str:
     """Write a figure: one number, or p50 and p99."""
     if figure is None:
         return "-"
-    return " / ".join(number(value / factor) for value in figure.numbers)
+    write = number if factor == 1 else digits
+    return " / ".join(write(value / factor) for value in figure.numbers)
+
+
+def ratios(values: Iterable[float]) -> str:
+    """Write how many times better: one number, or those of p50 and p99."""
+    return " / ".join(map(digits, values)) or "-"

@@ -14,7 +14,7 @@ from bench.units import number, scale
 
 
 def figure(
-    subject: str, *, cell: str = "store", unit: str = "ns", **given: float
+    subject: str, *, cell: str = "store", unit: str = "ns", **given: object
 ) -> Figure:
     place = {"bench": "peers", "workload": "mixed", "cell": cell, "unit": unit}
     numbers = given or {"value": 1.0}
@@ -94,11 +94,16 @@ def test_a_note_is_no_figure() -> None:
     assert row.best is None
 
 
-def test_a_later_figure_of_a_cell_replaces_the_earlier() -> None:
-    records = [figure("kvindex", value=1.0), figure("kvindex", value=2.0)]
+def test_rounds_of_a_cell_give_their_median_and_one_histogram() -> None:
+    records = [
+        figure("kvindex", p50=20, p99=50, histogram=[[20, 5]]),
+        figure("kvindex", p50=10, p99=90, histogram=[[10, 1], [20, 2]]),
+        figure("kvindex", p50=30, p99=60, histogram=[[30, 1]]),
+    ]
     ((row,),) = board(records).values()
     assert row.ours is not None
-    assert row.ours.value == 2.0
+    assert [*row.ours.numbers] == [20, 60]
+    assert [*row.ours.histogram] == [(10, 1), (20, 7), (30, 1)]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +144,7 @@ def test_the_table_has_ratios_and_a_verdict() -> None:
     lines = [" ".join(line.split()) for line in render(records).splitlines()]
     assert "peers: a machine" in lines
     assert "match 200 / 400 300 / 1,000 1.50 / 2.50 ns quick" in lines
-    assert "wrong 0 - - wrong of 4,120 quick 3,005" in lines
+    assert "wrong answers 0 - - wrong of 4,120 quick 3,005" in lines
     assert lines[-2:] == [
         "kvindex is ahead on 1 of 2 lines.",
         "not ahead: mixed: remove",
