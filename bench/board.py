@@ -7,6 +7,9 @@ from typing import TypeAlias
 from bench.figures import KVINDEX, Figure, Record, merged
 from bench.names import words
 
+# The unit of wrong answers.
+WRONG = "wrong"
+
 # A bench, and a section in it.
 Place: TypeAlias = tuple[str, str]
 
@@ -18,16 +21,26 @@ class Row:
     label: str
     ours: Figure | None
     peers: list[Figure]
+    # Who answered wrongly in this workload: being quick is then no merit.
+    wrong: frozenset[str] = frozenset()
+    # How kvindex is used, if not in the usual way.
+    way: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label, and the way."""
+        return f"{self.label.strip()} ({self.way})" if self.way else self.label
 
     @property
     def best(self) -> Figure | None:
-        """The best peer's figure."""
-        return self.peers[0] if self.peers else None
+        """The figure of the best peer that answered rightly."""
+        right = (peer for peer in self.peers if peer.subject not in self.wrong)
+        return next(right, None)
 
     @property
     def ratios(self) -> tuple[float, ...]:
         """How many times better kvindex is than the best peer; empty if unknown."""
-        if self.ours is None or self.best is None or self.best.unit == "wrong":
+        if self.ours is None or self.best is None or self.unit == WRONG:
             return ()
         return self.ours.ratios(self.best)
 
@@ -53,14 +66,14 @@ class _Cell:
         mine = is_ours(figure.subject)
         (self.ours if mine else self.peers)[figure.subject] = figure
 
-    def rows(self, label: str) -> Iterator[Row]:
+    def rows(self, label: str, wrong: frozenset[str]) -> Iterator[Row]:
         """Yield a row, and one for each way in which kvindex can be used besides."""
         peers = sorted(self.peers.values(), key=order)
         if peers and not self.ours:
-            yield Row(label, None, peers)
+            yield Row(label, None, peers, wrong)
         for subject, ours in self.ours.items():
             way = subject.removeprefix(KVINDEX).lstrip("-")
-            yield Row(f"{label} ({way})" if way else label, ours, peers)
+            yield Row(label, ours, peers, wrong, words(way))
 
 
 def is_ours(subject: str) -> bool:
@@ -77,12 +90,20 @@ def order(figure: Figure) -> float:
 def board(records: Iterable[Record]) -> dict[Place, list[Row]]:
     """Return the rows of each section, in the order in which they came."""
     found: dict[Place, dict[str, _Cell]] = {}
+    wrong: dict[Place, set[str]] = {}
     for record in merged(records):
         if isinstance(record, Figure) and record.numbers:
-            cells = found.setdefault((record.bench, place(record)), {})
+            where = record.bench, place(record)
+            cells = found.setdefault(where, {})
             cells.setdefault(label(record), _Cell()).add(record)
+            if record.unit == WRONG and record.value:
+                wrong.setdefault(where, set()).add(record.subject)
     return {
-        where: [row for label, cell in cells.items() for row in cell.rows(label)]
+        where: [
+            row
+            for label, cell in cells.items()
+            for row in cell.rows(label, frozenset(wrong.get(where, ())))
+        ]
         for where, cells in found.items()
     }
 

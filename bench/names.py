@@ -3,15 +3,28 @@
 from bench.figures import KVINDEX
 
 WORDS = {
+    "agentic": "sessions that grow, fork and are trimmed",
     "bytes_per_block": "bytes a distinct block",
     "bytes_per_claim": "bytes a claim",
     "busy_writer": "what that writer got through",
     "match_64x512": "match, 512 blocks held by 64",
     "match_64x78": "match, 78 blocks held by 64",
+    "match_fanout": "match, a prompt that every worker holds",
     "match_half": "match, leaves the held prefix half way",
     "match_miss": "match, nobody holds block 0",
+    "match_next_turn": "match, a session's next turn",
+    "match_one": "match, one holder",
     "match_one_cold": "match, one holder, cold",
+    "own-names": "engine hashes of each worker's own",
+    "remove_inner": "remove from the middle",
     "wrong": "wrong answers",
+    "wrong_too_few": "blocks too few, at worst",
+    "wrong_too_many": "blocks too many, at worst",
+}
+# In which ways kvindex is used besides the usual one.
+WAYS = {
+    "copies": "kvindex (copies) counts copies, as for the engines that announce each.",
+    "locals": "kvindex (locals) is asked by local keys, which it chains on the way.",
 }
 BUSY = "busy_"
 

@@ -6,13 +6,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias
 
-from bench.board import Row, board, place
+from bench.board import WRONG, Row, board, place
 from bench.figures import About, Figure, Record, read
 from bench.units import ratios, suited, text
 
 HEAD = (
     "A ratio above 1 means that kvindex is better than the best peer of its line.\n"
-    "Two figures are p50 and p99; the sides took turns."
+    "Two figures are p50 and p99. Who answers wrongly in a workload is no peer there."
 )
 TITLES = ("", "kvindex", "best peer", "ratio", "unit", "which peer")
 
@@ -22,7 +22,10 @@ Cells: TypeAlias = tuple[str, ...]
 def render(records: Iterable[Record]) -> str:
     """Return the whole table."""
     records = list(records)
-    places = board(records)
+    places = {
+        place: [row for row in rows if not is_idle(row)]
+        for place, rows in board(records).items()
+    }
     head, *lines = aligned(
         [TITLES, *chain.from_iterable(map(section, places.values()))]
     )
@@ -32,6 +35,12 @@ def render(records: Iterable[Record]) -> str:
         out += ["", title, *islice(left, len(rows))]
     every = [row for rows in places.values() for row in rows]
     return "\n".join([*out, "", *verdict(every)])
+
+
+def is_idle(row: Row) -> bool:
+    """Whether a row only says once more that nobody answered wrongly."""
+    nobody = row.unit == WRONG and not any(figure.value for figure in row.figures)
+    return nobody and row.figures[0].cell != WRONG
 
 
 def section(rows: Sequence[Row]) -> Iterator[Cells]:
@@ -65,17 +74,17 @@ def cells(row: Row, factor: float, unit: str) -> Cells:
     """Return the cells of one line."""
     ours, best = text(row.ours, factor), text(row.best, factor)
     which = row.best.subject if row.best else ""
-    if unit == "wrong":
+    if unit == WRONG:
         # All of them: there is no best one among those that should be 0.
-        best, unit = "-", outcome(row)
+        best, unit = "-", out_of(row)
         which = ", ".join(f"{peer.subject} {text(peer, 1)}" for peer in row.peers)
-    return f"  {row.label}", ours, best, ratios(row.ratios), unit, which
+    return f"  {row.name}", ours, best, ratios(row.ratios), unit, which
 
 
-def outcome(row: Row) -> str:
+def out_of(row: Row) -> str:
     """Say what wrong answers are out of."""
     of = row.figures[0].of
-    return f"wrong of {of:,}" if of else "wrong"
+    return f"of {of:,}" if of else ""
 
 
 def aligned(rows: Sequence[Cells]) -> list[str]:
@@ -98,7 +107,7 @@ def verdict(rows: Sequence[Row]) -> Iterator[str]:
         return
     yield f"kvindex is ahead on {len(compared) - len(behind)} of {len(compared)} lines."
     for row in behind:
-        yield f"  not ahead: {place(row.figures[0])}: {row.label}"
+        yield f"  not ahead: {place(row.figures[0])}: {row.name}"
 
 
 if __name__ == "__main__":

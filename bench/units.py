@@ -9,10 +9,10 @@ from bench.figures import Figure
 # From how much on a unit is taken, and what it is called.
 Steps: TypeAlias = tuple[tuple[float, str], ...]
 
-STEPS: dict[str, Steps] = {
-    "ns": ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")),
-    "bytes": ((1.0, "bytes"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB")),
-}
+TIMES: Steps = ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s"))
+# Times are written in a unit of which there are at least so many: those that are
+# read together are then more often in the same one, without a fraction.
+LEAST = 10.0
 RATES: Steps = ((1.0, ""), (1e3, "k "), (1e6, "M "), (1e9, "G "))
 
 
@@ -21,18 +21,21 @@ def scale(unit: str, size: float, least: float = 1) -> tuple[float, str]:
 
     A unit is taken where it gives at least so much.
     """
-    steps = STEPS.get(unit, ((1.0, unit),))
+    steps: Steps = TIMES if unit == "ns" else ((1.0, unit),)
     if unit.endswith("/s"):
         steps = tuple((factor, prefix + unit) for factor, prefix in RATES)
     fitting = [step for step in steps if step[0] * least <= size]
     return fitting[-1] if fitting else steps[0]
 
 
-def suited(figures: Iterable[Figure], least: float = 1) -> tuple[float, str]:
-    """Return the same for figures of one unit that stand below each other."""
+def suited(figures: Iterable[Figure]) -> tuple[float, str]:
+    """Return the same for figures of one unit that are read together."""
     figures = list(figures)
+    first = figures[0]
+    if first.more_is_better:
+        return scale(first.unit, max(figure.numbers[0] for figure in figures))
     middle = median(figure.numbers[0] for figure in figures)
-    return scale(figures[0].unit, middle, least)
+    return scale(first.unit, middle, LEAST)
 
 
 def number(value: float) -> str:

@@ -84,8 +84,22 @@ def test_ratios_of_times_are_above_1_where_kvindex_takes_less() -> None:
 def test_other_ways_of_use_are_lines_of_kvindex_and_no_peers() -> None:
     records = [figure("kvindex"), figure("kvindex-copies"), figure("peer")]
     ((plain, copies),) = board(records).values()
-    assert (plain.label, copies.label) == ("store", "store (copies)")
+    assert (plain.name, copies.name) == ("store", "store (copies)")
     assert plain.peers == copies.peers
+
+
+def test_a_peer_that_answers_wrongly_is_not_compared_with() -> None:
+    records = [
+        figure("kvindex", value=4),
+        figure("quick", value=1),
+        figure("right", value=8),
+        figure("quick", cell="wrong", unit="wrong", value=3),
+        figure("right", cell="wrong", unit="wrong", value=0),
+    ]
+    ((row, _),) = board(records).values()
+    assert [peer.subject for peer in row.peers] == ["quick", "right"]
+    assert row.best is row.peers[1]
+    assert row.ratios == (2.0,)
 
 
 def test_a_note_is_no_figure() -> None:
@@ -113,7 +127,7 @@ def test_rounds_of_a_cell_give_their_median_and_one_histogram() -> None:
         ("ns", 999.0, (1.0, "ns")),
         ("ns", 1e3, (1e3, "us")),
         ("blocks/s", 4e6, (1e6, "M blocks/s")),
-        ("bytes", 4096.0, (1024.0, "KiB")),
+        ("bytes", 4096.0, (1.0, "bytes")),
         ("wrong", 4096.0, (1.0, "wrong")),
     ],
 )
@@ -139,12 +153,12 @@ def test_the_table_has_ratios_and_a_verdict() -> None:
         figure("kvindex", cell="remove", value=5),
         figure("quick", cell="remove", value=4),
         figure("kvindex", cell="wrong", unit="wrong", value=0, of=4_120),
-        figure("quick", cell="wrong", unit="wrong", value=3_005, of=4_120),
+        figure("slow", cell="wrong", unit="wrong", value=3_005, of=4_120),
     ]
     lines = [" ".join(line.split()) for line in render(records).splitlines()]
     assert "peers: a machine" in lines
     assert "match 200 / 400 300 / 1,000 1.50 / 2.50 ns quick" in lines
-    assert "wrong answers 0 - - wrong of 4,120 quick 3,005" in lines
+    assert "wrong answers 0 - - of 4,120 slow 3,005" in lines
     assert lines[-2:] == [
         "kvindex is ahead on 1 of 2 lines.",
         "not ahead: mixed: remove",

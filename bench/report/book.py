@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 from bench.board import Row, board
-from bench.figures import KVINDEX, About, Figure, Record, merged
+from bench.figures import About, Figure, Record, merged
 from bench.names import BUSY
 from bench.names import subject as written
 from bench.report.sheet import Entry, Panel
-from bench.units import digits, scale, suited, text
+from bench.units import digits, suited, text
 
-# Times are written in a unit of which there are at least so many: those of one
-# table or panel are then in the same one.
-LEAST = {"ns": 10.0}
 # Of all workloads the one of which most is shown.
 MAIN = "mixed"
+
+# Below each title the figures, each with the name of its subject.
+Titled: TypeAlias = dict[str, dict[Figure, str]]
 
 
 @dataclass(slots=True)
@@ -91,11 +91,6 @@ def is_series(row: Row) -> bool:
     return row.figures[0].x is not None
 
 
-def is_plain(row: Row) -> bool:
-    """Whether this is kvindex used in the usual way."""
-    return row.ours is None or row.ours.subject == KVINDEX
-
-
 def best_first(figures: Iterable[Figure]) -> list[Figure]:
     """Order figures of one cell: the best first."""
 
@@ -110,27 +105,19 @@ def amounts(figures: Sequence[Figure]) -> list[str]:
     """Write figures, all in the unit that suits them."""
     if not figures:
         return []
-    factor, name = together(figures)
+    factor, name = suited(figures)
     return [f"{text(figure, factor)} {name}" for figure in figures]
 
 
-def together(figures: Sequence[Figure]) -> tuple[float, str]:
-    """Return what figures that are read together are divided by, and their unit."""
-    first = figures[0]
-    if first.more_is_better:
-        return scale(first.unit, max(figure.numbers[0] for figure in figures))
-    return suited(figures, LEAST.get(first.unit, 1))
-
-
-def panels(found: dict[str, dict[str, Figure]]) -> list[Panel]:
+def panels(found: Titled) -> list[Panel]:
     """Return a panel for each title, its subjects from the best to the worst."""
-    ordered = {title: best_first(members.values()) for title, members in found.items()}
+    ordered = {title: best_first(members) for title, members in found.items()}
     words = iter(amounts([*chain.from_iterable(ordered.values())]))
     return [
         Panel(
             title,
             [
-                Entry(written(figure.subject), figure.subject, (figure,), next(words))
+                Entry(found[title][figure], figure.subject, (figure,), next(words))
                 for figure in figures
             ],
         )
@@ -138,18 +125,24 @@ def panels(found: dict[str, dict[str, Figure]]) -> list[Panel]:
     ]
 
 
-def titled(rows: Iterable[tuple[str, Row]]) -> dict[str, dict[str, Figure]]:
-    """Gather the figures of rows below their titles, by subject."""
-    found: dict[str, dict[str, Figure]] = {}
+def titled(rows: Iterable[tuple[str, Row]]) -> Titled:
+    """Gather the figures of rows below their titles."""
+    found: Titled = {}
     for title, row in rows:
-        members = found.setdefault(title, {})
-        members.update({figure.subject: figure for figure in row.figures})
+        found.setdefault(title, {}).update(
+            {figure: marked(row, figure.subject) for figure in row.figures}
+        )
     return found
+
+
+def marked(row: Row, subject: str) -> str:
+    """Name a subject, and mark one that answered wrongly in this workload."""
+    return f"{written(subject)} !" if subject in row.wrong else written(subject)
 
 
 def standing(rows: Sequence[Row]) -> str:
     """Say on how many rows kvindex is first, and where it is least ahead or behind."""
-    ratios = {row.label: row.ratios[0] for row in rows if row.ratios and is_plain(row)}
+    ratios = {row.label: row.ratios[0] for row in rows if row.ratios and not row.way}
     if not ratios:
         return ""
     least = min(ratios, key=ratios.__getitem__)
@@ -179,11 +172,10 @@ def beside_a_writer(rows: Sequence[Row]) -> list[Panel]:
         quiet = cell.removeprefix(BUSY)
         title = next((row.label for row in rows if named(row) == quiet), "")
         both = [
-            (every[quiet, subject], busy)
-            for subject, busy in members.items()
-            if (quiet, subject) in every and busy.p99 is not None
+            (every[quiet, busy.subject], busy)
+            for busy in sorted(members, key=lambda busy: busy.p99 or 0)
+            if (quiet, busy.subject) in every and busy.p99 is not None
         ]
-        both.sort(key=lambda pair: pair[1].numbers[-1])
         made.append(Panel(title, [beside(*pair) for pair in both]))
     return made
 

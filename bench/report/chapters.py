@@ -1,5 +1,6 @@
 """The chapters of the page: which figures are shown, and what each plot says."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,6 @@ from bench.report.book import (
     Book,
     amounts,
     beside_a_writer,
-    is_plain,
     named,
     panels,
     standing,
@@ -85,18 +85,17 @@ def chapters(records: Sequence[Record]) -> Iterator[Chapter]:
 
 def matching(book: Book) -> Iterator[Plot | None]:
     """Yield the matches of the main workload, then what others have besides."""
-    shown, main = book.main()
-    seen: set[str] = set()
-    others = [item for item in book.workloads().items() if item[0] != shown]
-    for place, rows in [(shown, main), *others]:
-        new = [
-            row
-            for row in rows
-            if named(row).startswith("match") and named(row) not in seen
-        ]
-        name = f"match-{len(seen)}" if seen else "match"
-        seen |= {named(row) for row in new}
-        yield hills(book, name, f"Matches: {place}", new)
+    main, rows = book.main()
+    matches = [row for row in rows if named(row).startswith("match")]
+    yield hills(book, "match", f"Matches: {main}", matches)
+    seen = {named(row) for row in matches}
+    others = [
+        dataclasses.replace(row, label=f"{row.label}: {place}")
+        for place, found in book.workloads().items()
+        for row in found
+        if named(row).startswith("match") and named(row) not in seen
+    ]
+    yield hills(book, "match-others", "Matches in other workloads", others)
 
 
 def busy(book: Book) -> Iterator[Plot | None]:
@@ -118,6 +117,9 @@ def applying(book: Book) -> Iterator[Plot | None]:
     """Yield the rates of each workload."""
     yield by_workload(book, "store", "Blocks stored in a second")
     yield by_workload(book, "remove", "Blocks removed in a second")
+    yield by_workload(
+        book, "agentic", "Blocks stored and removed in a second by agents"
+    )
 
 
 def memory(book: Book) -> Iterator[Plot | None]:
@@ -182,10 +184,7 @@ def hills(book: Book, name: str, title: str, rows: Iterable[Row]) -> Plot | None
     rows = [row for row in rows if all(figure.histogram for figure in row.figures)]
     if not rows:
         return None
-    plain = {named(row): row.label for row in rows if is_plain(row)}
-    made = panels(
-        titled((plain.get(named(row), row.label).strip(), row) for row in rows)
-    )
+    made = panels(titled((row.label.strip(), row) for row in rows))
     command = book.command(rows[0].figures[0].bench)
     says = f"{HILLS} {standing(rows)}"
     return Plot(name, title, says, command, spreads(name, title, made))
@@ -196,7 +195,7 @@ def by_workload(book: Book, cell: str, title: str) -> Plot | None:
     found = book.cells(cell)
     if not found:
         return None
-    every = [Row(place, row.ours, row.peers) for place, row in found]
+    every = [dataclasses.replace(row, label=place) for place, row in found]
     name = cell.replace("_", "-")
     return barred(book, "peers", name, title, panels(titled(found)), every)
 

@@ -1,15 +1,17 @@
 """Writes the page: one HTML file, its drawings inside, no script and no network."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import chain
 from pathlib import Path
 
 from bench import sections
-from bench.board import Row, is_ours, label, place
+from bench.board import WRONG, Row, is_ours, label, place
 from bench.figures import Figure, Record
+from bench.names import WAYS
 from bench.names import subject as written
-from bench.report.book import Book, amounts, is_plain, titled
+from bench.report.book import Book, amounts
 from bench.report.chapters import Chapter, Plot
 from bench.report.style import FONT, schemes
 from bench.table import spell
@@ -26,6 +28,11 @@ HEADLINES = (
     (sections.PACED, "8,192-block batches"),
     (sections.MEMORY, "one engine hash a block"),
 )
+EXACTNESS = (
+    "Wrong answers out of all queries, judged by a brute-force model that knows what "
+    "every worker holds; in brackets by how many blocks the worst are too long and too "
+    "short. Who answers wrongly in a workload is marked with ! and no peer there."
+)
 
 
 def page(records: Sequence[Record], made: Sequence[Chapter]) -> str:
@@ -36,7 +43,7 @@ def page(records: Sequence[Record], made: Sequence[Chapter]) -> str:
         "<h1>kvindex beside its peers</h1>",
         f'<p class="lead">{escape(summary(book))}</p>',
         *measured_on(book),
-        contents(made),
+        contents(book, made),
         *headline(book),
         *exactness(book),
         *(part for chapter in made for part in told(chapter)),
@@ -73,9 +80,11 @@ def measured_on(book: Book) -> Iterator[str]:
             yield f'<p class="small"><b>{name}</b>: {escape(parts)}</p>'
 
 
-def contents(made: Sequence[Chapter]) -> str:
+def contents(book: Book, made: Sequence[Chapter]) -> str:
     """Return links to the chapters."""
-    titles = ["At a glance", *(chapter.title for chapter in made), "All figures"]
+    judged = ["Exactness"] if book.cells("wrong") else []
+    told = [chapter.title for chapter in made]
+    titles = ["At a glance", *judged, *told, "All figures"]
     links = (f'<a href="#{anchor(title)}">{escape(title)}</a>' for title in titles)
     return f"<nav>{' '.join(links)}</nav>"
 
@@ -114,11 +123,11 @@ def headline(book: Book) -> Iterator[str]:
     head = ("", "kvindex", "best peer", "ratio", "which peer")
     body = []
     place_name, rows = book.main()
-    main = [row for row in rows if row.unit != "wrong" and is_plain(row)]
+    main = [row for row in rows if row.unit != WRONG and not row.way]
     if main:
         body += [group(f"Rust: {place_name}", len(head)), *map(compared, main)]
     chosen = [
-        Row(f"{section.title.partition(';')[0]}: {cell.strip()}", row.ours, row.peers)
+        relabelled(row, f"{section.title.partition(';')[0]}: {cell.strip()}")
         for section, cell in HEADLINES
         for row in book.section(section.title)
         if row.label == cell
@@ -126,7 +135,14 @@ def headline(book: Book) -> Iterator[str]:
     if chosen:
         body += [group("Python", len(head)), *map(compared, chosen)]
     yield table(head, body)
-    yield '<p class="small">Two figures are p50 and p99.</p>'
+    ways = {row.way for rows in book.rows.values() for row in rows} & WAYS.keys()
+    notes = ["Two figures are p50 and p99.", *(WAYS[way] for way in sorted(ways))]
+    yield f'<p class="small">{escape(" ".join(notes))}</p>'
+
+
+def relabelled(row: Row, label: str) -> Row:
+    """Return the row below another label."""
+    return dataclasses.replace(row, label=label)
 
 
 def compared(row: Row) -> str:
@@ -135,7 +151,7 @@ def compared(row: Row) -> str:
     ratio = ratios(row.ratios)
     return line(
         [
-            ("", row.label.strip()),
+            ("", row.name.strip()),
             ("ours", ours),
             ("", best),
             (kind(row), ratio if ratio == "-" else f"{ratio} x"),
@@ -159,29 +175,47 @@ def kind(row: Row) -> str:
 
 def exactness(book: Book) -> Iterator[str]:
     """Yield the table of wrong answers."""
-    found = titled(book.cells("wrong"))
-    if not found:
-        return
-    named = dict.fromkeys(chain.from_iterable(found.values()))
-    subjects = sorted(named, key=lambda subject: not is_ours(subject))
-    yield heading("Exactness")
-    yield (
-        "<p>Wrong answers out of all queries, judged by a brute-force model that knows "
-        "what every worker holds; holes and blocks that come back included.</p>"
+    answers, many, few = (
+        {
+            (name, figure.subject): figure
+            for name, row in book.cells(cell)
+            for figure in row.figures
+        }
+        for cell in ("wrong", "wrong_too_many", "wrong_too_few")
     )
+    if not answers:
+        return
+    every = dict.fromkeys(subject for _, subject in answers)
+    subjects = sorted(every, key=lambda subject: not is_ours(subject))
+    yield heading("Exactness")
+    yield f"<p>{EXACTNESS}</p>"
     body = []
-    for name, members in found.items():
-        of = next(iter(members.values())).of
-        cells = [("", name), ("", f"{of:,}" if of else "")]
-        body.append(line(cells + [wrong(members.get(subject)) for subject in subjects]))
+    for name in dict.fromkeys(name for name, _ in answers):
+        row = [answers.get((name, subject)) for subject in subjects]
+        of = max(figure.of or 0 for figure in row if figure)
+        cells = [("", name), ("", f"{of:,}")]
+        for subject, figure in zip(subjects, row, strict=True):
+            worst = many.get((name, subject)), few.get((name, subject))
+            cells.append(wrong(figure, *worst))
+        body.append(line(cells))
     yield table(("workload", "queries", *map(written, subjects)), body)
 
 
-def wrong(figure: Figure | None) -> tuple[str, str]:
-    """Return the cell of one subject."""
+def wrong(
+    figure: Figure | None, many: Figure | None, few: Figure | None
+) -> tuple[str, str]:
+    """Return the cell of one subject: wrong answers, and the worst of them."""
     if figure is None:
         return "", "-"
-    return ("behind" if figure.value else "ours"), number(figure.numbers[0])
+    if not figure.value:
+        return "ours", "0"
+    worst = [
+        f"{sign}{number(given.value or 0)}"
+        for sign, given in (("+", many), ("-", few))
+        if given
+    ]
+    brackets = f" ({', '.join(worst)})" if worst else ""
+    return "behind", f"{number(figure.value)}{brackets}"
 
 
 def everything(book: Book) -> Iterator[str]:
@@ -206,7 +240,7 @@ def complete(row: Row, peers: Sequence[str]) -> str:
     """Return the line of one cell with every peer."""
     ours, *others = side_by_side(row)
     texts = {peer.subject: text for peer, text in zip(row.peers, others, strict=False)}
-    cells = [("", row.label.strip()), ("ours", ours), (kind(row), ratios(row.ratios))]
+    cells = [("", row.name.strip()), ("ours", ours), (kind(row), ratios(row.ratios))]
     return line(cells + [("", texts.get(peer, "-")) for peer in peers])
 
 

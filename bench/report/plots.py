@@ -10,6 +10,8 @@ from bench.report.style import PAGE, colour, strength
 # Steps of a hill an octave, and how wide a step of a histogram is at the most.
 GRAIN = 8
 WIDEST = 1 / 3
+# Groups of bars share an axis unless one is so many times longer than another.
+MUCH = 8
 # Less than this share of a hill's top is not worth room on the axis.
 FLAT = 0.02
 
@@ -39,17 +41,28 @@ def spreads(name: str, title: str, panels: Sequence[Panel]) -> str:
 
 
 def bars(name: str, title: str, panels: Sequence[Panel], of: str = "") -> str:
-    """Draw a bar for each figure, all from zero on one axis."""
+    """Draw a bar for each figure, from zero."""
     sheet = Sheet(panels)
-    figures = [entry.figures[0] for entry in entries(panels)]
-    sheet.amounts(figures[0].unit, max(figure.numbers[0] for figure in figures), of)
+    longest = {panel.title: max(map(length, panel.entries)) for panel in panels}
+    whole = {entry: longest[panel.title] for panel in panels for entry in panel.entries}
+    alike = max(longest.values()) < MUCH * min(longest.values())
+    if alike:
+        unit = panels[0].entries[0].figures[0].unit
+        sheet.amounts(unit, max(longest.values()), of)
+    else:
+        sheet.shares("from zero, each group on a scale of its own")
     for entry, middle in sheet.rows():
+        across = length(entry) if alike else length(entry) / whole[entry]
         hue, alpha = colour(entry.subject), strength(entry.subject)
         # The grid does not shine through a pale bar.
         for fill, opaque in ((PAGE, 1.0), (hue, alpha)):
-            length = entry.figures[0].numbers[0]
-            sheet.axes.barh(middle, length, ROW * 0.62, color=fill, alpha=opaque)
+            sheet.axes.barh(middle, across, ROW * 0.62, color=fill, alpha=opaque)
     return sheet.svg(name, title)
+
+
+def length(entry: Entry) -> float:
+    """Return the figure that a bar stands for."""
+    return entry.figures[0].numbers[0]
 
 
 def pairs(name: str, title: str, panels: Sequence[Panel], of: str) -> str:

@@ -91,9 +91,15 @@ class Sheet:
         self.axes.set_xlim(0, high * 1.02)
         self.axes.xaxis.set_major_locator(MaxNLocator(6))
         self.axes.xaxis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"{value / factor:g}")
+            FuncFormatter(lambda value, _: f"{value / factor:,g}")
         )
         self.axes.set_xlabel(f"{name}{of}", labelpad=8)
+
+    def shares(self, of: str) -> None:
+        """Let the axis go to the longest bar of each panel, without figures."""
+        self.axes.set_xlim(0, 1.02)
+        self.axes.xaxis.set_major_locator(NullLocator())
+        self.axes.set_xlabel(of, labelpad=8)
 
     def svg(self, name: str, title: str) -> str:
         """Return the drawing."""
@@ -134,7 +140,13 @@ def time(value: float) -> str:
 def ticks(low: float, high: float) -> list[float]:
     """Return round numbers of an axis, fewer of each power of ten on a long one."""
     decades = math.log10(high / low)
-    steps = [1, 2, 5] if decades < 2.5 else [1, 3] if decades < 4 else [1]
+    spacing: dict[float, tuple[float, ...]] = {
+        0.7: (1, 1.5, 2, 3, 4, 5, 7),
+        2.5: (1, 2, 5),
+        4.0: (1, 3),
+        math.inf: (1,),
+    }
+    steps = next(steps for longest, steps in spacing.items() if decades < longest)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     marks = (step * 10.0**power for power in powers for step in steps)
     return [mark for mark in marks if low <= mark <= high]
