@@ -81,6 +81,11 @@ def is_ours(subject: str) -> bool:
     return subject == KVINDEX or subject.startswith(f"{KVINDEX}-")
 
 
+def is_other_way(subject: str) -> bool:
+    """Whether this is kvindex, but not in the usual way."""
+    return is_ours(subject) and subject != KVINDEX
+
+
 def order(figure: Figure) -> float:
     """Sort the best first."""
     first = figure.numbers[0]

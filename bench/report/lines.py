@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from bench.board import is_ours
+from bench.board import is_other_way, is_ours
 from bench.figures import Figure
 from bench.names import subject as written
 from bench.report.sheet import ticks
@@ -54,7 +54,7 @@ def draw(axes: Axes, course: Course, along: str) -> None:
         axes.plot(
             across,
             up,
-            "-o",
+            ":o" if is_other_way(subject) else "-o",
             color=colour(subject),
             linewidth=2.6 if is_ours(subject) else 1.6,
             markersize=5.5 if is_ours(subject) else 4,

@@ -14,8 +14,8 @@ from bench.names import subject as written
 from bench.report.book import Book, amounts
 from bench.report.chapters import Chapter, Plot
 from bench.report.style import FONT, schemes
-from bench.table import spell
-from bench.units import number, ratios
+from bench.table import is_idle, spell
+from bench.units import number, ratios, suited, text
 
 CSS = Path(__file__).with_name("page.css")
 # What of the bench in Python is worth a line at the top: section, and cell if not all.
@@ -113,7 +113,7 @@ def shown(plot: Plot) -> str:
     made = f"<figcaption>Measured by <code>{escape(plot.command)}</code></figcaption>"
     return (
         f"<figure><h3>{escape(plot.title)}</h3><p>{escape(plot.says)}</p>"
-        f"{plot.svg}{made if plot.command else ''}</figure>"
+        f'<div class="wide">{plot.svg}</div>{made if plot.command else ""}</figure>'
     )
 
 
@@ -228,9 +228,9 @@ def everything(book: Book) -> Iterator[str]:
         peers = list(dict.fromkeys(found))
         body = []
         for name, rows in places.items():
-            body.append(group(name, 3 + len(peers)))
-            body += [complete(row, peers) for row in rows]
-        yield table(("", "kvindex", "ratio", *peers), body)
+            body.append(group(name, 4 + len(peers)))
+            body += [complete(row, peers) for row in rows if not is_idle(row)]
+        yield table(("", "unit", "kvindex", "ratio", *peers), body, "dense")
     for note in book.notes():
         what = f"{note.subject}, {place(note)}, {label(note)}: {note.note}"
         yield f'<p class="small">{escape(what)}</p>'
@@ -238,18 +238,23 @@ def everything(book: Book) -> Iterator[str]:
 
 def complete(row: Row, peers: Sequence[str]) -> str:
     """Return the line of one cell with every peer."""
-    ours, *others = side_by_side(row)
-    texts = {peer.subject: text for peer, text in zip(row.peers, others, strict=False)}
-    cells = [("", row.name.strip()), ("ours", ours), (kind(row), ratios(row.ratios))]
+    factor, unit = suited(row.figures)
+    texts = {peer.subject: text(peer, factor) for peer in row.peers}
+    cells = [
+        ("", row.name.strip()),
+        ("", unit),
+        ("ours", text(row.ours, factor)),
+        (kind(row), ratios(row.ratios)),
+    ]
     return line(cells + [("", texts.get(peer, "-")) for peer in peers])
 
 
-def table(head: Iterable[str], body: Iterable[str]) -> str:
+def table(head: Iterable[str], body: Iterable[str], kind: str = "") -> str:
     """Return a table."""
     titles = "".join(f"<th>{escape(title)}</th>" for title in head)
     rows = "\n".join(body)
     return (
-        f'<div class="wide"><table><thead><tr>{titles}</tr></thead>\n'
+        f'<div class="wide {kind}"><table><thead><tr>{titles}</tr></thead>\n'
         f"<tbody>{rows}</tbody></table></div>"
     )
 

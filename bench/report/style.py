@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from bench.board import is_ours
+from bench.board import is_other_way, is_ours
 from bench.figures import KVINDEX
 
 INK, MUTED, GRID = "#010101", "#020202", "#030303"
@@ -90,9 +90,9 @@ def colour(subject: str) -> str:
 
 def strength(subject: str) -> float:
     """Return how opaque a subject is drawn: kvindex stands out in its usual way."""
-    if subject == KVINDEX:
-        return 1.0
-    return 0.55 if is_ours(subject) else 0.75
+    if is_other_way(subject):
+        return 0.55
+    return 1.0 if is_ours(subject) else 0.75
 
 
 def canvas(height: float, width: float = WIDTH) -> Canvas:
