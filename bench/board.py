@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bench.figures import KVINDEX, Figure, Record, merged
-from bench.names import words
+from bench.names import MACHINE, at, words
 
 # The unit of wrong answers.
 WRONG = "wrong"
@@ -117,7 +117,7 @@ def place(figure: Figure) -> str:
     """Name the section of a figure: its title, or its workload and size."""
     if figure.section:
         return figure.section
-    if figure.claims is None or figure.x is not None:
+    if not figure.claims or figure.x is not None:
         return words(figure.workload)
     return f"{words(figure.workload)}, {figure.claims:,} claims"
 
@@ -126,5 +126,9 @@ def label(figure: Figure) -> str:
     """Name the cell of a figure."""
     if figure.section:
         return figure.cell
-    at = "" if figure.x is None else f" at {figure.x:,.0f}"
-    return f"{words(figure.cell)}{at}"
+    return words(figure.cell) if figure.x is None else at(figure.cell, figure.x)
+
+
+def is_machine(row: Row) -> bool:
+    """Whether this is what the machine itself takes."""
+    return row.figures[0].subject == MACHINE

@@ -2,11 +2,20 @@
 
 from bench.figures import KVINDEX
 
+# The subject and the workload of what the machine itself takes.
+MACHINE = "machine"
+
 WORDS = {
     "agentic": "sessions that grow, fork and are trimmed",
+    "busy_writer": "what that writer got through",
     "bytes_per_block": "bytes a distinct block",
     "bytes_per_claim": "bytes a claim",
-    "busy_writer": "what that writer got through",
+    "chain_key": "a chain key, each waits for the one before",
+    "clock": "the clock, which is part of every latency",
+    "copy": "copying more than the caches hold",
+    "dependent_load": "a load that waits for the one before",
+    "hash_16_tokens": "the local key of a block of 16 tokens",
+    "machine": "the machine itself",
     "match_64x512": "match, 512 blocks held by 64",
     "match_64x78": "match, 78 blocks held by 64",
     "match_fanout": "match, a prompt that every worker holds",
@@ -36,6 +45,12 @@ def words(name: str) -> str:
     if name.startswith(BUSY):
         return f"{words(name.removeprefix(BUSY))}, beside a writer"
     return name.replace("_", " ").replace("-", " ")
+
+
+def at(cell: str, x: float) -> str:
+    """Write a cell at a place of its series."""
+    where = f"in {x / 2**20:,.4g} MiB" if cell == "dependent_load" else f"at {x:,.0f}"
+    return f"{words(cell)} {where}"
 
 
 def subject(name: str) -> str:

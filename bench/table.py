@@ -6,7 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias
 
-from bench.board import WRONG, Row, board, place
+from bench.board import WRONG, Row, board, is_machine, place
 from bench.figures import About, Figure, Record, read
 from bench.units import ratios, suited, text
 
@@ -72,6 +72,9 @@ def spell(value: object) -> str:
 
 def cells(row: Row, factor: float, unit: str) -> Cells:
     """Return the cells of one line."""
+    if is_machine(row):
+        factor, unit = suited(row.figures)
+        return f"  {row.name}", "", "", "", f"{text(row.best, factor)} {unit}", ""
     ours, best = text(row.ours, factor), text(row.best, factor)
     which = row.best.subject if row.best else ""
     if unit == WRONG:

@@ -17,8 +17,8 @@ def figure(
     subject: str, *, cell: str = "store", unit: str = "ns", **given: object
 ) -> Figure:
     place = {"bench": "peers", "workload": "mixed", "cell": cell, "unit": unit}
-    numbers = given or {"value": 1.0}
-    return msgspec.convert({**place, "subject": subject, **numbers}, Figure)
+    fields = {**place, "subject": subject, **(given or {"value": 1.0})}
+    return msgspec.convert(fields, Figure)
 
 
 def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -162,6 +162,27 @@ def test_the_table_has_ratios_and_a_verdict() -> None:
     assert lines[-2:] == [
         "kvindex is ahead on 1 of 2 lines.",
         "not ahead: mixed: remove",
+    ]
+
+
+def test_what_the_machine_takes_stands_in_no_column_of_a_subject() -> None:
+    records = [
+        figure("kvindex", value=5),
+        figure("machine", workload="machine", cell="chain_key", value=4.5),
+    ]
+    (text,) = (line for line in render(records).splitlines() if "chain key" in line)
+    assert text.split() == [
+        "a",
+        "chain",
+        "key,",
+        "each",
+        "waits",
+        "for",
+        "the",
+        "one",
+        "before",
+        "4.50",
+        "ns",
     ]
 
 

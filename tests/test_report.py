@@ -50,15 +50,11 @@ def in_rust() -> list[Record]:
             line(subject, "match", "ns", workload="growth-depth", x=x, **times(factor))
             for x in (1, 64, 4_096)
         ]
-    made.append(
-        Figure(
-            bench="peers",
-            workload="mixed",
-            cell="store",
-            subject="slow",
-            note="no <room>",
-        )
-    )
+    made += [
+        line("machine", "clock", "ns", workload="machine", claims=0, **times(1)),
+        line("machine", "dependent_load", "ns", workload="machine", x=2**24, value=90),
+        line("slow", "store", "", note="no <room>"),
+    ]
     return made
 
 
@@ -135,7 +131,8 @@ def test_the_page_shows_figures_ratios_wrong_answers_and_notes(html: str) -> Non
     text = " ".join(text.split())
     assert "9.00 M blocks/s 3.00 M blocks/s 3.00 x quick" in text
     assert "mixed, 1,000 claims 4,120 0 0 0 17" in text
-    assert "slow, mixed, store: no &lt;room&gt;" in text
+    assert "a load that waits for the one before in 16 MiB 90 ns" in text
+    assert "slow, mixed, 1,000 claims, store: no &lt;room&gt;" in text
 
 
 def test_a_page_without_peers_says_so() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeAlias
 
-from bench.board import Row, board
+from bench.board import Row, board, is_machine
 from bench.figures import About, Figure, Record, merged
 from bench.names import BUSY
 from bench.names import subject as written
@@ -47,8 +47,12 @@ class Book:
         return {
             place: rows
             for (bench, place), rows in self.rows.items()
-            if bench == "peers" and not is_series(rows[0])
+            if bench == "peers" and not is_series(rows[0]) and not is_machine(rows[0])
         }
+
+    def machine(self) -> list[Row]:
+        """What the machine itself takes."""
+        return [row for rows in self.rows.values() for row in rows if is_machine(row)]
 
     def cells(self, cell: str) -> list[tuple[str, Row]]:
         """A cell of every workload that has it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench import sections
 from bench.board import Row
 from bench.figures import KVINDEX, Figure, Record
-from bench.names import words
+from bench.names import MACHINE, words
 from bench.report.book import (
     Book,
     amounts,
@@ -132,7 +132,7 @@ def growth(book: Book) -> Iterator[Plot]:
     """Yield the series."""
     series: dict[str, dict[str, list[Figure]]] = {}
     for record in book.records:
-        if isinstance(record, Figure) and record.x is not None and record.numbers:
+        if isinstance(record, Figure) and is_growth(record):
             courses = series.setdefault(record.workload, {})
             courses.setdefault(record.cell, []).append(record)
     for workload, courses in series.items():
@@ -145,6 +145,12 @@ def growth(book: Book) -> Iterator[Plot]:
         )
         drawing = lines(workload, title, drawn, ALONG.get(what, what))
         yield Plot(workload, title, says, book.command("peers"), drawing)
+
+
+def is_growth(figure: Figure) -> bool:
+    """Whether this is a point of a series that is to be drawn."""
+    series = figure.x is not None and figure.workload != MACHINE
+    return series and bool(figure.numbers)
 
 
 def python_match(book: Book) -> Iterator[Plot | None]:

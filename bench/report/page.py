@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from bench import sections
-from bench.board import WRONG, Row, is_ours, label, place
+from bench.board import WRONG, Row, is_machine, is_ours, label, place
 from bench.figures import Figure, Record
 from bench.names import WAYS
 from bench.names import subject as written
@@ -28,6 +28,7 @@ HEADLINES = (
     (sections.PACED, "8,192-block batches"),
     (sections.MEMORY, "one engine hash a block"),
 )
+FLOOR = "The machine itself"
 EXACTNESS = (
     "Wrong answers out of all queries, judged by a brute-force model that knows what "
     "every worker holds; in brackets by how many blocks the worst are too long and too "
@@ -47,6 +48,7 @@ def page(records: Sequence[Record], made: Sequence[Chapter]) -> str:
         *headline(book),
         *exactness(book),
         *(part for chapter in made for part in told(chapter)),
+        *floor(book),
         *everything(book),
     ]
     return (
@@ -84,7 +86,8 @@ def contents(book: Book, made: Sequence[Chapter]) -> str:
     """Return links to the chapters."""
     judged = ["Exactness"] if book.cells("wrong") else []
     told = [chapter.title for chapter in made]
-    titles = ["At a glance", *judged, *told, "All figures"]
+    floor = [FLOOR] if book.machine() else []
+    titles = ["At a glance", *judged, *told, *floor, "All figures"]
     links = (f'<a href="#{anchor(title)}">{escape(title)}</a>' for title in titles)
     return f"<nav>{' '.join(links)}</nav>"
 
@@ -218,11 +221,30 @@ def wrong(
     return "behind", f"{number(figure.value)}{brackets}"
 
 
+def floor(book: Book) -> Iterator[str]:
+    """Yield what the machine itself takes."""
+    rows = book.machine()
+    if rows:
+        yield heading(FLOOR)
+        yield (
+            "<p>No index is faster than what it is made of: these are to be held "
+            "against the figures above.</p>"
+        )
+        yield table(
+            ("", "time or rate"),
+            [line([("", row.name), ("", amounts(row.figures)[0])]) for row in rows],
+        )
+
+
 def everything(book: Book) -> Iterator[str]:
     """Yield every figure, all peers."""
     yield heading("All figures")
     for bench in dict.fromkeys(bench for bench, _ in book.rows):
-        places = {name: rows for (of, name), rows in book.rows.items() if of == bench}
+        places = {
+            name: rows
+            for (of, name), rows in book.rows.items()
+            if of == bench and not is_machine(rows[0])
+        }
         every = chain.from_iterable(places.values())
         found = (peer.subject for row in every for peer in row.peers)
         peers = list(dict.fromkeys(found))
