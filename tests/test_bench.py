@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench import instructions
 from bench.board import board
 from bench.figures import About, Figure, Record, Writer, read, spread
 from bench.table import render
@@ -192,3 +193,14 @@ def test_the_table_is_rendered_from_files(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.table", str(writer.path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "No peer was measured: kvindex stands alone." in done.stdout
+
+
+def test_counts_are_read_from_dumps_and_shared_among_the_calls(tmp_path: Path) -> None:
+    path = tmp_path / "counts.2"
+    path.write_text("version: 1\nevents: Ir Dr D1mr\nfn=(1)\n\ntotals: 512 9 256\n")
+    counts = [instructions.events(path)] + [{}] * (len(instructions.CELLS) - 1)
+    found = list(instructions.figures("all", counts))
+    assert [(figure.unit, figure.value) for figure in found] == [
+        ("instructions", 512 / instructions.CALLS),
+        ("first-cache misses", 256 / instructions.CALLS),
+    ]

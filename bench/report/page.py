@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import sections
 from bench.board import WRONG, Row, is_machine, is_ours, label, place
-from bench.figures import Figure, Record
+from bench.figures import About, Figure, Record
 from bench.names import WAYS
 from bench.names import subject as written
 from bench.report.book import Book, amounts
@@ -28,6 +28,7 @@ HEADLINES = (
     (sections.PACED, "8,192-block batches"),
     (sections.MEMORY, "one engine hash a block"),
 )
+BENCHES = {"peers": "Rust", "python": "Python", "instructions": "Instructions"}
 FLOOR = "The machine itself"
 EXACTNESS = (
     "Wrong answers out of all queries, judged by a brute-force model that knows what "
@@ -74,12 +75,11 @@ def summary(book: Book) -> str:
 
 def measured_on(book: Book) -> Iterator[str]:
     """Yield what the benches told of themselves."""
-    for bench in ("peers", "python"):
-        about = book.about(bench)
-        if about:
-            name = {"peers": "Rust", "python": "Python"}[bench]
-            parts = "; ".join(spell(value) for value in about.values())
-            yield f'<p class="small"><b>{name}</b>: {escape(parts)}</p>'
+    for record in book.records:
+        if isinstance(record, About):
+            name = BENCHES.get(record.bench, record.bench)
+            parts = "; ".join(spell(value) for value in record.about.values())
+            yield f'<p class="small"><b>{escape(name)}</b>: {escape(parts)}</p>'
 
 
 def contents(book: Book, made: Sequence[Chapter]) -> str:
