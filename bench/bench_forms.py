@@ -19,8 +19,9 @@ from bench.fleet import Fleet, label
 from bench.sections import CLOCK, INPUT, MANY, PARTS
 from bench.workload import BLOCK, Numbers
 
-LOOPS = 16
-ROUNDS = 40
+LOOPS = 4
+PROMPTS = 512
+EACH = "match of each"
 
 
 def loop(call: Callable[..., object], arguments: Sequence[object]) -> Call:
@@ -83,25 +84,21 @@ def test_the_clock(duel: Duel) -> None:
     duel.latency(CLOCK, "the clock and the call", [partial(nothing, None)], [])
 
 
-@pytest.mark.parametrize("part", PARTS_OF_IT)
 @pytest.mark.parametrize("holders", [1, 64])
-def test_the_parts_of_a_match(
-    duel: Duel, fleet: Fleet, part: str, holders: int
-) -> None:
+def test_the_parts_of_a_match(duel: Duel, fleet: Fleet, holders: int) -> None:
     chains = fleet.held(64, holders)
-    asked, of = PARTS_OF_IT[part]
-    arguments = [
-        {
-            "none": np.empty(0, np.uint32),
-            "tokens": np.asarray(chain.tokens),
-            "keys": np.asarray(chain.keys),
-            "chained": np.asarray(kvindex.chain_keys(chain.keys)),
-        }[asked]
-        for chain in chains
-    ]
-    name = f"{holders:2} holder{'s' if holders > 1 else ''}: {part}"
-    ours = loop(of(fleet.index), arguments)
-    duel.span(PARTS, name, LOOPS * len(arguments), ours, None)
+    given = {
+        "none": [np.empty(0, np.uint32) for _ in chains],
+        "tokens": [np.asarray(chain.tokens) for chain in chains],
+        "keys": [np.asarray(chain.keys) for chain in chains],
+        "chained": [np.asarray(kvindex.chain_keys(chain.keys)) for chain in chains],
+    }
+    which = f"{holders:2} holder{'s' if holders > 1 else ''}"
+    calls = {
+        f"{which}: {part}": loop(of(fleet.index), given[asked])
+        for part, (asked, of) in PARTS_OF_IT.items()
+    }
+    duel.turns(PARTS, LOOPS * len(chains), calls, {})
 
 
 FORMS: dict[str, Callable[[Numbers], object]] = {
@@ -114,31 +111,30 @@ FORMS: dict[str, Callable[[Numbers], object]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("blocks", [64, 512])
-def test_the_form_of_the_input(
-    duel: Duel, fleet: Fleet, form: str, blocks: int
-) -> None:
+def test_the_form_of_the_input(duel: Duel, fleet: Fleet, blocks: int) -> None:
     chains = fleet.held(blocks, 64)
-    arguments = [FORMS[form](chain.tokens) for chain in chains]
-    ours = loop(fleet.index.match, arguments)
-    name = f"{label(blocks, 64)}: {form}"
-    duel.span(INPUT, name, LOOPS * len(arguments), ours, None)
+    calls = {
+        f"{label(blocks, 64)}: {name}": loop(
+            fleet.index.match, [form(chain.tokens) for chain in chains]
+        )
+        for name, form in FORMS.items()
+    }
+    duel.turns(INPUT, LOOPS * len(chains), calls, {})
 
 
-@pytest.mark.parametrize("prompts", [1, 8, 64, 512])
-def test_many_prompts_in_one_call(duel: Duel, fleet: Fleet, prompts: int) -> None:
-    chains = list(islice(cycle(fleet.held(64, 64)), max(prompts, 64)))
+def test_many_prompts_in_one_call(duel: Duel, fleet: Fleet) -> None:
+    chains = list(islice(cycle(fleet.held(64, 64)), PROMPTS))
     asked = [chain.tokens for chain in chains]
-    single = [partial(fleet.index.match, tokens) for tokens in asked]
-    ours, name = one_by_one(single), "match of each"
-    if prompts > 1:
-        many = [asked[at : at + prompts] for at in range(0, len(asked), prompts)]
-        ours = one_by_one([partial(fleet.index.match_many, part) for part in many])
-        name = f"match_many of {prompts}; the peer's one by one"
+    index = fleet.index
+    ours = {EACH: one_by_one([partial(index.match, tokens) for tokens in asked])}
+    for size in (8, 64, PROMPTS):
+        parts = [asked[at : at + size] for at in range(0, PROMPTS, size)]
+        calls = [partial(index.match_many, part) for part in parts]
+        ours[f"match_many of {size}"] = one_by_one(calls)
     theirs = fleet.hash_and_find(chains)
-    peer = [one_by_one(theirs)] * ROUNDS if theirs else []
-    duel.rate(MANY, name, len(asked), [ours] * ROUNDS, peer)
+    peer = {name: one_by_one(theirs) for name in ours} if theirs else {}
+    duel.turns(MANY, PROMPTS, ours, peer)
 
 
 def one_by_one(calls: Sequence[Call]) -> Call:

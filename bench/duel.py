@@ -1,7 +1,7 @@
 """Times both sides of a line in turn and writes down what came out."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -60,19 +60,36 @@ class Duel:
         times = self._take_turns(iter(ours), iter(peer), len(ours))
         self.value(section, label, rate(items, times.ours), rate(items, times.peer))
 
-    def span(
-        self, section: Section, label: str, items: int, ours: Call, peer: Call | None
+    def turns(
+        self,
+        section: Section,
+        items: int,
+        ours: Mapping[str, Call],
+        peer: Mapping[str, Call],
     ) -> None:
-        """Time a loop over so many items again and again; nanoseconds of one.
+        """Time loops over so many items, all of them in turns; one item each.
 
-        What a single call takes is otherwise blurred by the clock.
+        What a short call takes is otherwise blurred by the clock, and what differs
+        between lines by what else the machine does meanwhile.
         """
-        rounds = max(20, min(400, LINE_NS // (2 * timed(ours))))
-        times = self._take_turns(cycle([ours]), cycle([peer] if peer else []), rounds)
-        mine, its = (
-            [time / items for time in kind] for kind in (times.ours, times.peer)
-        )
-        self.value(section, label, median(mine), median(its) if its else None)
+        sides = ((KVINDEX, ours), (PACKAGE, peer))
+        loops = [
+            (label, subject, call, list[int]())
+            for subject, calls in sides
+            for label, call in calls.items()
+        ]
+
+        def measure() -> None:
+            cost = sum(timed(call) for _, _, call, _ in loops)
+            for _ in range(max(20, min(400, len(loops) * LINE_NS // (2 * cost)))):
+                for _, _, call, times in loops:
+                    times.append(timed(call))
+
+        self.once(measure)
+        for label, subject, _, times in loops:
+            one = median(times) / items
+            value = 1e9 / one if section.unit.endswith("/s") else one
+            self._write(section, label, subject, {"value": value})
 
     def once(self, measure: Callable[[], None]) -> None:
         """Run what takes its own times."""

@@ -23,7 +23,10 @@ BEST = Section("match by local keys and name the best worker", "ns")
 CLOCK = Section("an empty Python call timed singly, as latencies are", "ns")
 PARTS = Section("where a match's time goes: numpy arrays in, 64 blocks", "ns")
 INPUT = Section("match by tokens, by the form of the input, 64 holders", "ns")
-MANY = Section("a prompt of 64 blocks held by 64, one call or many in one", "prompts/s")
+MANY = Section(
+    "64 blocks held by 64, one call or many in one; the peer has no such form",
+    "prompts/s",
+)
 
 THREADS = Section("prompts of several threads in total, 64 holders", "prompts/s")
 PACED = Section("64 blocks by tokens beside a writer, paced", "ns")

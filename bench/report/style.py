@@ -149,4 +149,5 @@ def schemes(rules: Iterable[str] = (":root",)) -> str:
 def standalone(drawing: str) -> str:
     """Return a drawing as a file of its own."""
     at = drawing.index(">") + 1
-    return f"{drawing[:at]}<style>{schemes(('svg',))}</style>{drawing[at:]}"
+    style = f"{schemes(('svg',))}svg{{background:var(--page)}}"
+    return f"{drawing[:at]}<style>{style}</style>{drawing[at:]}"
