@@ -80,7 +80,8 @@ def cells(row: Row, factor: float, unit: str) -> Cells:
     if unit == WRONG:
         # All of them: there is no best one among those that should be 0.
         best, unit = "-", out_of(row)
-        which = ", ".join(f"{peer.subject} {text(peer, 1)}" for peer in row.peers)
+        faulty = [peer for peer in row.peers if peer.value]
+        which = ", ".join(f"{peer.subject} {text(peer, 1)}" for peer in faulty)
     return f"  {row.name}", ours, best, ratios(row.ratios), unit, which
 
 
@@ -103,7 +104,7 @@ def pad(cell: str, width: int, column: int) -> str:
 
 def verdict(rows: Sequence[Row]) -> Iterator[str]:
     """Say on how many lines kvindex is ahead, and on which it is not."""
-    compared = [row for row in rows if row.ratios]
+    compared = [row for row in rows if row.ratios and not row.way]
     behind = [row for row in compared if min(row.ratios) <= 1]
     if not compared:
         yield "No peer was measured: kvindex stands alone."

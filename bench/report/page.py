@@ -41,7 +41,8 @@ def page(records: Sequence[Record], made: Sequence[Chapter]) -> str:
 
 def summary(book: Book) -> str:
     """Say in a sentence how kvindex stands."""
-    rows = [row for members in book.rows.values() for row in members if row.ratios]
+    every = (row for rows in book.rows.values() for row in rows)
+    rows = [row for row in every if row.ratios and not row.way]
     if not rows:
         return "No peer was measured: kvindex stands alone."
     ahead = sum(min(row.ratios) > 1 for row in rows)
