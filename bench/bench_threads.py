@@ -13,8 +13,9 @@ from time import perf_counter_ns, sleep
 
 import pytest
 
+import kvindex
 from bench.duel import Call, Duel
-from bench.fleet import Fleet
+from bench.fleet import Fleet, label
 from bench.sections import THREADS
 
 ROUNDS = 3
@@ -48,6 +49,11 @@ def calls_a_second(threads: int, calls: Sequence[Call]) -> float:
     return sum(counts) / (perf_counter_ns() - start) * 1e9
 
 
+def kind(by: str, blocks: int, holders: int) -> str:
+    """Name what is asked."""
+    return f"{' '.join(label(blocks, holders).split())} by {by}"
+
+
 def compare(
     duel: Duel,
     name: str,
@@ -67,15 +73,24 @@ def compare(
 
     duel.once(measure)
     mine, its = rates
-    label = f"{name}, {threads} thread{'s' if threads > 1 else ''}"
-    duel.value(THREADS, label, median(mine), median(its) if its else None)
+    line = f"{name}, {threads} thread{'s' if threads > 1 else ''}"
+    duel.value(THREADS, line, median(mine), median(its) if its else None)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_match_keys(duel: Duel, fleet: Fleet, threads: int) -> None:
-    chains = fleet.held(256, 64)
+@pytest.mark.parametrize("holders", [1, 64])
+def test_match_keys(duel: Duel, fleet: Fleet, threads: int, holders: int) -> None:
+    chains = fleet.held(256, holders)
     ours = [partial(fleet.index.match_keys, chain.keys) for chain in chains]
-    compare(duel, "256 blocks by keys", threads, ours, fleet.find(chains))
+    compare(duel, kind("keys", 256, holders), threads, ours, fleet.find(chains))
+
+
+@pytest.mark.parametrize("holders", [1, 64])
+def test_match_chain(duel: Duel, fleet: Fleet, holders: int) -> None:
+    # The peer has no such form.
+    keys = [kvindex.chain_keys(chain.keys) for chain in fleet.held(256, holders)]
+    ours = [partial(fleet.index.match_chain, chained) for chained in keys]
+    compare(duel, kind("chained keys", 256, holders), 1, ours, [])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -83,7 +98,7 @@ def test_match(duel: Duel, fleet: Fleet, threads: int) -> None:
     chains = fleet.held(64, 64)
     ours = [partial(fleet.index.match, chain.tokens) for chain in chains]
     theirs = fleet.hash_and_find(chains)
-    compare(duel, "64 blocks by tokens", threads, ours, theirs)
+    compare(duel, kind("tokens", 64, 64), threads, ours, theirs)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -98,5 +113,5 @@ def test_match_many(duel: Duel, fleet: Fleet, threads: int) -> None:
 
     ours = [partial(fleet.index.match_many, prompts)]
     theirs = [one_by_one] if single else []
-    name = f"64 blocks by tokens, {PROMPTS} prompts a call"
+    name = f"{kind('tokens', 64, 64)}, {PROMPTS} prompts a call"
     compare(duel, name, threads, ours, theirs, PROMPTS)

@@ -28,7 +28,7 @@ MANY = Section(
     "prompts/s",
 )
 
-THREADS = Section("prompts of several threads in total, 64 holders", "prompts/s")
+THREADS = Section("prompts of several threads in total", "prompts/s")
 PACED = Section("64 blocks by tokens beside a writer, paced", "ns")
 BACK_TO_BACK = Section("64 blocks by tokens beside a writer, back to back", "ns")
 WRITTEN = Section(
