@@ -46,8 +46,7 @@ impl Copies {
 
     /// Whether a block is held once, under its primary name.
     pub(crate) fn is_usual(&self, block: Block) -> bool {
-        (self.words.is_empty() || self.code(block).is_none())
-            && (self.lists.is_empty() || !self.lists.contains_key(&block))
+        self.once(block) == Some(Standing::Primary)
     }
 
     /// The copies of a block that is held.
@@ -77,6 +76,28 @@ impl Copies {
         copies.iter().any(|copy| copy.name.matches(name))
     }
 
+    /// How a block that is held once is held; `None` for all others.
+    pub(crate) fn once(&self, block: Block) -> Option<Standing> {
+        if !self.lists.is_empty() && self.lists.contains_key(&block) {
+            return None;
+        }
+        if self.words.is_empty() {
+            return Some(Standing::Primary);
+        }
+        match self.code(block) {
+            None => Some(Standing::Primary),
+            Some(code) if code & ALIAS != 0 => Some(Standing::Alias(usize::from(code & !ALIAS))),
+            Some(_) => None,
+        }
+    }
+
+    /// Forgets what is written down of consecutive blocks.
+    pub(crate) fn clear(&mut self, blocks: impl Iterator<Item = Block>) {
+        if !self.words.is_empty() {
+            blocks.for_each(|block| self.set_code(block, 1));
+        }
+    }
+
     /// Sets the copies of a block that is held, or was.
     pub(crate) fn set(&mut self, places: &Places, shared: &Shared, block: Block, copies: &[Copy]) {
         let code = match copies {
@@ -96,11 +117,15 @@ impl Copies {
         }
     }
 
-    /// Says that a block is held once, under its name of that standing.
+    /// Says that a block that was not held is now, under its name of that
+    /// standing.
     pub(crate) fn begin(&mut self, block: Block, name: Name, standing: Standing) {
         match standing {
             Standing::Primary => {}
-            Standing::Alias(number @ ..0x8000) => self.set_code(block, ALIAS | number as u16),
+            Standing::Alias(number @ ..0x8000) => {
+                let word = block.word() << CODE_BITS | u64::from(ALIAS | number as u16);
+                self.words.insert_unique(hash(&word), word, hash);
+            }
             Standing::Alias(_) => {
                 self.lists.insert(block, vec![Copy { name, count: 1 }]);
             }

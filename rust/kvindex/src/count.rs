@@ -151,7 +151,7 @@ impl Counts {
                 *row = Row::single(holder, tier, u32::from(claim.end.min(agreed)));
                 left |= claim.end >= agreed;
                 count += 1;
-            } else {
+            } else if claim.start < agreed || claim.is_unit() {
                 self.unusual.push(word);
             }
         }
@@ -176,7 +176,9 @@ impl Counts {
             let member = members.get(claim.member as usize);
             let member = member.map_or(0, |member| member.load(Relaxed));
             if !is_single(member) || claim.start > 0 {
-                self.unusual.push(word);
+                if claim.start < stretch.agreed || claim.is_unit() {
+                    self.unusual.push(word);
+                }
                 continue;
             }
             let (holder, tier) = owner(member);
@@ -200,53 +202,71 @@ impl Counts {
         left
     }
 
-    /// Counts what is rare: claims that begin later, the first ones of holders
-    /// that never had a row, and all that the end of the walk has to count.
-    /// Returns whether any got to the end of the segment by that.
+    /// Counts what is rare: claims that begin later, second ones of a holder,
+    /// the first ones of holders that never had a row, and all that the end of
+    /// the walk has to count. Returns whether any got to the end of the segment
+    /// by that.
     fn settle(&mut self, shared: &Shared, stretch: Stretch, all_special: bool) -> bool {
         if self.unusual.is_empty() {
             return false;
         }
         let unusual = std::mem::take(&mut self.unusual);
+        let load = |claim: Claim| shared.members.record(claim.number())[0].load(Relaxed);
         let mut left = false;
-        for &word in &unusual {
-            let claim = Claim::unpack(word);
-            let member = shared.members.record(claim.number())[0].load(Relaxed);
+        for claim in unusual.iter().map(|&word| Claim::unpack(word)) {
+            let member = load(claim);
+            let (holder, tier) = owner(member);
             if !is_single(member) || all_special {
                 self.mark_special(member);
-            } else if claim.start < stretch.agreed {
-                left |= self.raise_row(owner(member), claim, stretch);
+            } else if claim.start == 0 {
+                let first = stretch.start == 0 && self.wanted.is_none();
+                let number = match self.find(holder) {
+                    None if first => self.make(holder),
+                    None => continue,
+                    Some(number) => number,
+                };
+                if self.enter(number, stretch) {
+                    let end = claim.end.min(stretch.agreed);
+                    self.rows[number].raise(tier, &self.bases[number], u32::from(end));
+                    left |= end == stretch.agreed;
+                }
+            }
+        }
+        self.late.clear();
+        for claim in unusual.iter().map(|&word| Claim::unpack(word)) {
+            let member = load(claim);
+            let (holder, tier) = owner(member);
+            if is_single(member)
+                && claim.start > 0
+                && let Some(row) = self.find(holder)
+                && self.enter(row, stretch)
+            {
+                let range = claim.start..claim.end.min(stretch.agreed);
+                self.late.push(Late { row, tier, range });
             }
         }
         self.unusual = unusual;
         self.settle_late(stretch) || left
     }
 
-    fn raise_row(&mut self, (holder, tier): (u32, usize), claim: Claim, stretch: Stretch) -> bool {
-        let first = stretch.start == 0;
-        let row = match self.find(holder) {
-            None if first && self.wanted.is_none() => self.make(holder),
-            None => return false,
-            Some(row) => row,
-        };
-        let depth = self.rows[row].depth();
-        self.marks.resize(self.marks.len().max(row + 1), NEVER);
-        self.bases.resize(self.bases.len().max(row + 1), [0; 4]);
+    /// Lets a row be counted in a segment; whether it got that far.
+    fn enter(&mut self, row: usize, stretch: Stretch) -> bool {
+        if self.marks.len() <= row {
+            self.marks.resize(row + 1, NEVER);
+        }
+        if self.bases.len() <= row {
+            self.bases.resize(row + 1, [0; 4]);
+        }
         if self.marks[row] != stretch.start {
-            if self.marks[row] == SPECIAL || (depth != stretch.start && !first) {
+            let first = stretch.start == 0;
+            let lost = self.rows[row].depth() != stretch.start && !first;
+            if self.marks[row] == SPECIAL || lost {
                 return false;
             }
             self.marks[row] = stretch.start;
             self.bases[row] = if first { [0; 4] } else { self.rows[row].reach };
         }
-        let end = claim.end.min(stretch.agreed);
-        if claim.start > 0 {
-            let range = claim.start..end;
-            self.late.push(Late { row, tier, range });
-            return false;
-        }
-        self.rows[row].raise(tier, &self.bases[row], u32::from(end));
-        end == stretch.agreed
+        true
     }
 
     fn mark_special(&mut self, member: u64) {
@@ -290,19 +310,23 @@ impl Counts {
             return false;
         }
         let mut late = std::mem::take(&mut self.late);
-        late.sort_unstable_by_key(|late| late.row);
+        // A claim behind a hole, by far the most, adds nothing.
+        let joins = |late: &Late| {
+            let gained = self.rows[late.row].depth() - self.bases[late.row][3];
+            u32::from(late.range.start) <= gained && self.marks[late.row] != SPECIAL
+        };
         let mut left = false;
-        for late in late.chunk_by(|one, other| one.row == other.row) {
-            let number = late[0].row;
-            let (row, base) = (&mut self.rows[number], self.bases[number]);
-            let gained = row.depth() - base[3];
-            let joins = |late: &Late| u32::from(late.range.start) <= gained;
-            if self.marks[number] != SPECIAL && late.iter().any(joins) {
-                row.reach = with_late(row.reach, base, late);
-                left |= row.depth() - base[3] == u32::from(stretch.agreed);
+        if late.iter().any(joins) {
+            late.sort_unstable_by_key(|late| late.row);
+            for late in late.chunk_by(|one, other| one.row == other.row) {
+                let (row, base) = (late[0].row, self.bases[late[0].row]);
+                if self.marks[row] != SPECIAL {
+                    let row = &mut self.rows[row];
+                    row.reach = with_late(row.reach, base, late);
+                    left |= row.depth() - base[3] == u32::from(stretch.agreed);
+                }
             }
         }
-        late.clear();
         self.late = late;
         left
     }

@@ -86,6 +86,7 @@ impl Writer {
                 self.repeat(target, member, piece, names)
             };
         }
+        self.store.places.touch_aliases(names);
         let mut news = 0;
         for (offset, &name) in piece.range().zip(names) {
             let block = Block::new(piece.run, offset);

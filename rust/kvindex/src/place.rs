@@ -49,6 +49,11 @@ fn low_of(shared: &Shared, block: Block) -> u64 {
     shared.name_word(block).load(Relaxed)
 }
 
+fn has_alias(aliases: &MixMap<Block, Vec<Name>>, block: Block, low: u64) -> bool {
+    let aliases = aliases.get(&block);
+    aliases.is_some_and(|aliases| aliases.iter().any(|alias| alias.low() == low))
+}
+
 impl Places {
     /// The name that a holder of the block is taken to have given it, unless
     /// its copies say otherwise.
@@ -56,7 +61,8 @@ impl Places {
         self.name_in(block, shared.name_word(block))
     }
 
-    fn name_in(&self, block: Block, word: &AtomicU64) -> Option<Name> {
+    /// The primary name of a block, by the word beside its key.
+    pub(crate) fn name_in(&self, block: Block, word: &AtomicU64) -> Option<Name> {
         let low = word.load(Relaxed);
         if low == 0 && !self.zero.contains(&block) {
             return None;
@@ -93,14 +99,20 @@ impl Places {
         if primary.is_none_or(|primary| primary == name) {
             return Standing::Primary;
         }
-        let aliases = self.aliases.entry(block).or_default();
-        if let Some(number) = aliases.iter().position(|alias| *alias == name) {
+        let own = self.aliases.get(&block).map_or(&[][..], Vec::as_slice);
+        if let Some(number) = own.iter().position(|alias| *alias == name) {
             return Standing::Alias(number);
         }
-        let number = aliases.len();
-        let hash = mix(name.low());
-        if !self.has_several(shared, hash, name, block) {
-            self.further.insert(hash, block, |_| false);
+        let (hash, low, number) = (mix(name.low()), name.low(), own.len());
+        let again = own.iter().any(|alias| alias.low() == low);
+        if !self.is_listed(name, block) {
+            let aliases = &self.aliases;
+            let same = |known| low_of(shared, known) == low;
+            let other = again || self.primary.find(hash, same).is_some();
+            let same = |known| has_alias(aliases, known, low);
+            if other || !self.further.insert(hash, block, same) {
+                self.list(shared, hash, name, block);
+            }
         }
         self.aliases.entry(block).or_default().push(name);
         self.bindings += 1;
@@ -122,13 +134,24 @@ impl Places {
         self.touched = lows.fold(0, |sum, low| sum ^ self.primary.touch(mix(low)));
     }
 
+    /// Loads what binding or unbinding aliases will look at, all at once.
+    pub(crate) fn touch_aliases(&mut self, names: &[Name]) {
+        let touch = |name: &Name| {
+            let hash = mix(name.low());
+            self.primary.touch(hash) ^ self.further.touch(hash)
+        };
+        self.touched = names.iter().fold(0, |sum, name| sum ^ touch(name));
+    }
+
     fn set_primary(&mut self, shared: &Shared, block: Block, word: &AtomicU64, name: Name) {
         let (low, hash) = (name.low(), mix(name.low()));
-        let rare = self.further.len() > 0 || !self.several.is_empty();
-        if !(rare && self.has_several(shared, hash, name, block)) {
+        if !self.is_listed(name, block) {
+            let aliases = &self.aliases;
+            let same = |known| has_alias(aliases, known, low);
+            let other = (self.further.len() > 0).then(|| self.further.find(hash, same));
             let same = |known| low_of(shared, known) == low;
-            if !self.primary.insert(hash, block, same) {
-                self.has_several(shared, hash, name, block);
+            if other.flatten().is_some() || !self.primary.insert(hash, block, same) {
+                self.list(shared, hash, name, block);
             }
         }
         self.bindings += 1;
@@ -141,20 +164,22 @@ impl Places {
         }
     }
 
-    /// Lists a binding where there is another one of its name.
-    fn has_several(&mut self, shared: &Shared, hash: u64, name: Name, block: Block) -> bool {
-        let low = name.low();
-        if let Some(list) = self.several.get_mut(&low) {
-            list.push((name, block));
-            return true;
-        }
-        let Some(other) = self.find(shared, hash, low) else {
+    /// Lists a binding of a name that is listed; whether it is.
+    fn is_listed(&mut self, name: Name, block: Block) -> bool {
+        if self.several.is_empty() {
             return false;
-        };
+        }
+        let list = self.several.get_mut(&name.low());
+        list.map(|list| list.push((name, block))).is_some()
+    }
+
+    /// Lists a binding beside the one of that name that has a slot.
+    fn list(&mut self, shared: &Shared, hash: u64, name: Name, block: Block) {
+        let other = self.find(shared, hash, name.low());
+        let other = other.expect("the binding that was found");
         let removed = self.primary.remove(hash, other.1) || self.further.remove(hash, other.1);
         debug_assert!(removed, "a name without a list has a slot");
-        self.several.insert(low, vec![other, (name, block)]);
-        true
+        self.several.insert(name.low(), vec![other, (name, block)]);
     }
 
     /// The only binding of a name that has a slot.
@@ -267,17 +292,20 @@ impl Places {
         }
     }
 
-    /// The only meaning of a name, where it is quick to tell.
+    /// The only block that just this name means; `None` for rare kinds of names
+    /// where there may be one.
     pub(crate) fn sole(&self, shared: &Shared, name: Name) -> Option<Block> {
-        let same = |block| low_of(shared, block) == name.low();
-        self.is_usual(name)
-            .then(|| self.primary.find(mix(name.low()), same))?
+        if self.has_several(name) {
+            return None;
+        }
+        let found = self.find(shared, mix(name.low()), name.low());
+        let (known, block) = found?;
+        (known == name).then_some(block)
     }
 
-    /// Whether a name means the block whose primary name it is and no other.
-    pub(crate) fn is_usual(&self, name: Name) -> bool {
-        let several = !self.several.is_empty() && self.several.contains_key(&name.low());
-        name.low() != 0 && name.wide() == 0 && self.wide.is_empty() && !several
+    /// Whether a name may have several meanings.
+    pub(crate) fn has_several(&self, name: Name) -> bool {
+        !self.several.is_empty() && self.several.contains_key(&name.low())
     }
 
     /// How many bindings there are.

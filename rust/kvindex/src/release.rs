@@ -1,8 +1,10 @@
 //! And who does not any more? What a removal takes away.
 
+use crate::claims::Range;
 use crate::event::{Name, Tier};
 use crate::hold::Target;
 use crate::member::Role;
+use crate::place::Standing;
 use crate::run::Block;
 use crate::store::Store;
 use crate::writer::Writer;
@@ -25,11 +27,21 @@ impl Writer {
         };
         let Store { places, shared, .. } = &self.store;
         let copies = &self.members.get(member).copies;
-        let usual = |block, name| copies.is_usual(block) && places.is_usual(name);
-        let range = shared.side_by_side(first, &claimed, names, usual);
+        let words = shared.blocks(Block::new(run, 0), usize::from(claimed.end));
+        let once = |offset: u16, name: Name| {
+            let block = Block::new(run, offset);
+            let known = copies.once(block).and_then(|standing| match standing {
+                Standing::Primary => places.name_in(block, &words[usize::from(offset) * 2 + 1]),
+                Standing::Alias(number) => Some(places.alias(block, number)),
+            });
+            known == Some(name) && !places.has_several(name)
+        };
+        let range = side_by_side(first.offset(), &claimed, names, once);
         if range.is_empty() {
             return 0;
         }
+        let blocks = range.clone().map(|offset| Block::new(run, offset));
+        self.members.get_mut(member).copies.clear(blocks);
         self.store.uncover(run, member, &range);
         let count = range.end - range.start;
         self.holders.get_mut(holder).held[tier as usize] -= u64::from(count);
@@ -137,4 +149,25 @@ impl Writer {
         self.store.unpin();
         released
     }
+}
+
+/// The offsets around `first` that `named` says have these names, one after the
+/// other in either direction, as far as they go on in `within`.
+fn side_by_side(
+    first: u16,
+    within: &Range,
+    names: &[Name],
+    named: impl Fn(u16, Name) -> bool,
+) -> Range {
+    if !named(first, names[0]) {
+        return first..first;
+    }
+    let next = |(offset, name): &(u16, &Name)| named(*offset, **name);
+    let ahead = (first + 1..within.end).zip(&names[1..]);
+    let ahead = ahead.take_while(next).count() as u16;
+    if ahead > 0 {
+        return first..first + 1 + ahead;
+    }
+    let behind = (within.start..first).rev().zip(&names[1..]);
+    first - behind.take_while(next).count() as u16..first + 1
 }

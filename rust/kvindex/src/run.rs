@@ -17,8 +17,6 @@
 //! reader sees all of them as they were before a write or after it.
 
 use crate::arena::{ADDRESS_BITS, Arena, Table, class_words};
-use crate::claims::Range;
-use crate::event::Name;
 use crate::head::Heads;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
@@ -172,35 +170,6 @@ impl Shared {
     /// For the writer: where a block's engine hash is kept.
     pub(crate) fn name_word(&self, block: Block) -> &AtomicU64 {
         &self.blocks(block, 1)[1]
-    }
-
-    /// For the writer: the blocks around `first` whose engine hashes are these,
-    /// one after the other in either direction, as far as they go on in `within`
-    /// and are usual; `first` has the first of the names.
-    pub(crate) fn side_by_side(
-        &self,
-        first: Block,
-        within: &Range,
-        names: &[Name],
-        usual: impl Fn(Block, Name) -> bool,
-    ) -> Range {
-        let (run, start) = (first.run(), first.offset());
-        let words = self.blocks(Block::new(run, 0), usize::from(within.end));
-        let next = |(offset, name): &(u16, &Name)| {
-            let low = words[usize::from(*offset) * 2 + 1].load(Relaxed);
-            low == name.low() && usual(Block::new(run, *offset), **name)
-        };
-        if !usual(first, names[0]) {
-            return start..start;
-        }
-        let rest = &names[1..];
-        let ahead = (start + 1..within.end).zip(rest).take_while(next).count();
-        if ahead > 0 {
-            return start..start + 1 + ahead as u16;
-        }
-        let behind = (within.start..start).rev().zip(rest);
-        let behind = behind.take_while(next).count();
-        start - behind as u16..start + 1
     }
 
     /// For the writer: the claims of a run.
