@@ -1,5 +1,8 @@
 //! What the command line asks for.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use crate::plan::{MACHINE, SUBJECTS, WORKLOADS, Workload};

@@ -73,6 +73,9 @@ const fn workload(
 /// From how many claims on only one round is made, and nothing of little interest.
 const LARGE: u64 = 10_000_000;
 
+/// Up to how many claims the mixed workload is judged, too.
+const JUDGED: u64 = 1_000_000;
+
 /// Every workload.
 pub(crate) const WORKLOADS: [Workload; 13] = [
     workload("machine", &[0], &[0], 1, Run::Floor),
@@ -168,7 +171,7 @@ impl Workload {
     fn measure<S: Subject>(&self, claims: u64) {
         let report = self.report(S::NAME, claims);
         let of = |sharing, names| Fleet::new(SEED, claims, sharing, names);
-        let course = self.course(S::NAME);
+        let course = self.course(S::NAME, claims);
         match self.run {
             Run::Mixed | Run::Fragmented => {
                 fleet::<S>(&of(Sharing::Mixed, Names::Common), &course, &report);
@@ -198,7 +201,7 @@ impl Workload {
     }
 
     /// What is done with a fleet of this workload.
-    fn course(&self, subject: &str) -> Course {
+    fn course(&self, subject: &str, claims: u64) -> Course {
         let whole = Course {
             kinds: &Kind::MIXED,
             busy: true,
@@ -206,6 +209,10 @@ impl Workload {
             ..Course::default()
         };
         let course = match self.run {
+            Run::Mixed => Course {
+                judged: claims <= JUDGED,
+                ..whole
+            },
             Run::Unique => Course {
                 kinds: &[Kind::OneCold, Kind::One, Kind::Miss],
                 busy: false,

@@ -9,7 +9,7 @@ use crate::workload::{Agentic, Block, Random, grow};
 
 const SEED: u64 = 7;
 /// Stored blocks, for each claim that there is room for.
-const TURNOVER: u64 = 3;
+const TURNOVER: u64 = 2;
 /// Queries that are timed.
 const SAMPLES: usize = 20_000;
 /// Blocks of a session's next turn.
