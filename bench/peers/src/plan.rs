@@ -130,12 +130,19 @@ impl Workload {
     /// Variants of kvindex are there for a few cells only.
     fn is_beside_the_point(&self, subject: &str, claims: u64) -> bool {
         let mixed = matches!(self.run, Run::Mixed) && claims < LARGE;
-        let by_depth = matches!(self.run, Run::FanOut(_) | Run::GrowthOfDepth);
         match subject {
-            name if name == Kvindex::<Locals>::NAME => !(mixed || by_depth),
+            name if name == Kvindex::<Locals>::NAME => {
+                !(mixed || matches!(self.run, Run::FanOut(_)))
+            }
             name if name == Kvindex::<Copies>::NAME => !mixed,
             _ => false,
         }
+    }
+
+    /// Whether it is worth its time even where a match looks at each block.
+    fn takes_slow_matches(&self) -> bool {
+        let fleets = matches!(self.run, Run::Mixed | Run::Fragmented | Run::FanOut(_));
+        fleets || matches!(self.run, Run::Agentic | Run::Holes)
     }
 
     fn why_not(&self, subject: &str, claims: u64) -> Option<&'static str> {
@@ -143,8 +150,9 @@ impl Workload {
             (Smg::NAME, Run::FanOut(10_000)) => {
                 Some("each store copies the whole set of holders: minutes for 10,000")
             }
-            (Positional::NAME, Run::GrowthOfClaims | Run::GrowthOfDepth | Run::GrowthOfHolders) => {
-                Some("a match takes time for each block and holder: minutes")
+            (Positional::NAME, Run::FanOut(10_000)) => Some("a match takes milliseconds"),
+            (Positional::NAME, _) if !self.takes_slow_matches() => {
+                Some("a match takes microseconds to milliseconds: see mixed")
             }
             (Positional::NAME, _) if claims >= LARGE => Some("takes 100 bytes a claim"),
             _ => None,
