@@ -74,9 +74,9 @@ pub(crate) fn explanation<'py>(
     dict.set_item("dp_rank", rank)?;
     dict.set_item("known_worker", why.state.is_some())?;
     dict.set_item("blocks", why.blocks)?;
-    dict.set_item("depth", why.row.depth)?;
+    dict.set_item("depth", why.row.depth())?;
     dict.set_item("score", why.row.score(weights))?;
-    for (tier, blocks) in Tier::ALL.into_iter().zip(why.row.tiers) {
+    for (tier, blocks) in Tier::ALL.into_iter().zip(why.row.tiers()) {
         dict.set_item(tier.name(), blocks)?;
     }
     dict.set_item("stop", stop(worker, rank, why))?;
@@ -91,7 +91,7 @@ pub(crate) fn explanation<'py>(
 
 /// Why the depth is not larger.
 fn stop(worker: &str, rank: u32, why: &Explanation) -> String {
-    let depth = why.row.depth;
+    let depth = why.row.depth();
     let held = why.held.get(depth as usize);
     if why.blocks == 0 {
         "the query has no whole block".to_owned()

@@ -39,12 +39,12 @@ pub(crate) struct Matches {
     weights: Weights,
 }
 
-/// Where the workers' names are.
-enum Who {
-    /// With all names there are, at each row's holder.
-    Holders(Arc<Names>),
-    /// In the order of the rows.
-    InOrder(Arc<[Candidate]>),
+/// Where the workers' names and ranks are.
+struct Who {
+    /// At each row's holder.
+    names: Arc<Names>,
+    /// Of candidates, in the order of the rows.
+    candidates: Option<Arc<[Candidate]>>,
 }
 
 #[pymethods]
@@ -87,10 +87,8 @@ impl Matches {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Pickled<'py>)> {
-        let numbers = self
-            .rows
-            .iter()
-            .flat_map(numbers)
+        let numbers = (0..self.rows.len())
+            .flat_map(|position| self.numbers(position))
             .flat_map(u32::to_le_bytes);
         let numbers = PyBytes::new(py, &numbers.collect::<Vec<u8>>());
         let make = py.import("kvindex._core")?.getattr("_matches")?;
@@ -109,13 +107,14 @@ impl Matches {
     /// The workers' data-parallel ranks: a memoryview of format "I".
     #[getter]
     fn dp_ranks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, |row| row.rank)
+        let ranks = (0..self.rows.len()).map(|position| self.rank(position));
+        column(py, "I", ranks.map(u32::to_ne_bytes))
     }
 
     /// How many leading blocks are held on any tier: a memoryview of format "I".
     #[getter]
     fn depths<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, |row| row.depth)
+        self.column(py, Row::depth)
     }
 
     /// Each tier's blocks times its weight: a memoryview of format "d".
@@ -128,25 +127,25 @@ impl Matches {
     /// Blocks nearest on the device: a memoryview of format "I".
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, |row| row.tiers[0])
+        self.column(py, |row| row.tiers()[0])
     }
 
     /// Blocks nearest in the host's memory: a memoryview of format "I".
     #[getter]
     fn host<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, |row| row.tiers[1])
+        self.column(py, |row| row.tiers()[1])
     }
 
     /// Blocks nearest on disk: a memoryview of format "I".
     #[getter]
     fn disk<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, |row| row.tiers[2])
+        self.column(py, |row| row.tiers()[2])
     }
 
     /// Blocks nearest behind the network: a memoryview of format "I".
     #[getter]
     fn external<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.column(py, |row| row.tiers[3])
+        self.column(py, |row| row.tiers()[3])
     }
 
     /// The row with the highest score, of those the deepest, of those any.
@@ -170,12 +169,13 @@ impl Matches {
         let all = || self.rows.iter();
         let workers: Vec<&str> = (0..self.rows.len()).map(|at| self.worker(at)).collect();
         dict.set_item("worker", workers)?;
-        dict.set_item("dp_rank", all().map(|row| row.rank).collect::<Vec<_>>())?;
-        dict.set_item("depth", all().map(|row| row.depth).collect::<Vec<_>>())?;
+        let ranks: Vec<u32> = (0..self.rows.len()).map(|at| self.rank(at)).collect();
+        dict.set_item("dp_rank", ranks)?;
+        dict.set_item("depth", all().map(Row::depth).collect::<Vec<_>>())?;
         let scores: Vec<f64> = all().map(|row| row.score(&self.weights)).collect();
         dict.set_item("score", scores)?;
         for tier in Tier::ALL {
-            let blocks: Vec<u32> = all().map(|row| row.tiers[tier as usize]).collect();
+            let blocks: Vec<u32> = all().map(|row| row.tiers()[tier as usize]).collect();
             dict.set_item(tier.name(), blocks)?;
         }
         Ok(dict)
@@ -185,30 +185,53 @@ impl Matches {
 impl Matches {
     /// What was found, with the candidates that were asked about.
     pub(crate) fn new(
-        found: Found,
+        found: Found<'_>,
         candidates: Option<Arc<[Candidate]>>,
         weights: Weights,
     ) -> Self {
         Self {
-            rows: found.rows,
-            who: candidates.map_or(Who::Holders(found.names), Who::InOrder),
+            rows: found.rows.to_vec(),
+            who: Who {
+                names: Arc::clone(found.names),
+                candidates,
+            },
             weights,
         }
     }
 
+    fn candidate(&self, position: usize) -> Option<&Candidate> {
+        let candidates = self.who.candidates.as_ref()?;
+        Some(&candidates[position])
+    }
+
+    fn holder(&self, position: usize) -> Option<(&str, u32)> {
+        let (worker, rank) = self.who.names.get(self.rows[position].holder)?;
+        Some((worker, rank))
+    }
+
     fn worker(&self, position: usize) -> &str {
-        match &self.who {
-            Who::Holders(names) => {
-                let found = names.get(self.rows[position].holder);
-                debug_assert!(found.is_some(), "an answer holds its rows' names");
-                found.map_or("", |(worker, _)| worker)
-            }
-            Who::InOrder(candidates) => &candidates[position].worker,
+        match self.candidate(position) {
+            Some(candidate) => &candidate.worker,
+            None => self.holder(position).map_or("", |(worker, _)| worker),
         }
     }
 
+    /// A row's rank: the one that was asked for, else its holder's.
+    fn rank(&self, position: usize) -> u32 {
+        let asked = self.candidate(position).and_then(|asked| asked.rank);
+        asked.unwrap_or_else(|| self.holder(position).map_or(0, |(_, rank)| rank))
+    }
+
     fn row(&self, position: usize) -> Match {
-        Match::new_row(self.worker(position), &self.rows[position], &self.weights)
+        let (worker, rank) = (self.worker(position), self.rank(position));
+        Match::new_row(worker, rank, &self.rows[position], &self.weights)
+    }
+
+    fn numbers(&self, position: usize) -> [u32; 6] {
+        let row = &self.rows[position];
+        let [device, host, disk, external] = row.tiers();
+        let rank = self.rank(position);
+        [rank, row.depth(), device, host, disk, external]
     }
 
     fn column<'py>(
@@ -228,7 +251,7 @@ impl Matches {
         let mut leaders = Vec::new();
         let mut best = (f64::NEG_INFINITY, 0);
         for (position, row) in self.rows.iter().enumerate() {
-            let rank = (row.score(&self.weights), row.depth);
+            let rank = (row.score(&self.weights), row.depth());
             if rank > best {
                 best = rank;
                 leaders.clear();
@@ -265,11 +288,12 @@ impl Matches {
             .collect();
         Ok(Self {
             rows: positions.iter().map(|&at| self.rows[at]).collect(),
-            who: match &self.who {
-                Who::Holders(names) => Who::Holders(Arc::clone(names)),
-                Who::InOrder(candidates) => {
-                    Who::InOrder(positions.iter().map(|&at| candidates[at].clone()).collect())
-                }
+            who: Who {
+                names: Arc::clone(&self.who.names),
+                candidates: self.who.candidates.as_ref().map(|all| {
+                    let sliced = positions.iter().map(|&at| all[at].clone());
+                    sliced.collect()
+                }),
             },
             weights: self.weights,
         })
@@ -304,11 +328,6 @@ impl Rows {
 /// Workers, six numbers a row as little-endian u32, weights.
 type Pickled<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>, Weights);
 
-fn numbers(row: &Row) -> [u32; 6] {
-    let [device, host, disk, external] = row.tiers;
-    [row.rank, row.depth, device, host, disk, external]
-}
-
 /// Makes an answer anew from its pickle.
 #[pyfunction]
 #[pyo3(signature = (workers, numbers, weights, /))]
@@ -322,22 +341,22 @@ pub(crate) fn _matches(
     if rows.len() != workers.len() || !rest.is_empty() || !more.is_empty() {
         return Err(PyValueError::new_err("not the pickle of an answer"));
     }
-    let rows = rows.iter().map(|numbers| {
-        let [rank, depth, tiers @ ..] = numbers.map(u32::from_le_bytes);
-        Row {
-            holder: u32::MAX,
-            rank,
-            depth,
-            tiers,
-        }
-    });
-    let candidates = workers.into_iter().map(|worker| Candidate {
-        worker: worker.into(),
-        rank: None,
-    });
+    let mut candidates = Vec::with_capacity(rows.len());
+    let mut made = Vec::with_capacity(rows.len());
+    for (worker, numbers) in workers.into_iter().zip(rows) {
+        let [rank, _, tiers @ ..] = numbers.map(u32::from_le_bytes);
+        made.push(Row::new(u32::MAX, tiers));
+        candidates.push(Candidate {
+            worker: worker.into(),
+            rank: Some(rank),
+        });
+    }
     Ok(Matches {
-        rows: rows.collect(),
-        who: Who::InOrder(candidates.collect()),
+        rows: made,
+        who: Who {
+            names: Arc::default(),
+            candidates: Some(candidates.into()),
+        },
         weights,
     })
 }

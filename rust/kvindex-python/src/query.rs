@@ -39,14 +39,18 @@ impl Query {
 
     /// Who holds how many of these blocks.
     pub(crate) fn find(&self, index: &Index, blocks: &Blocks<'_>) -> Result<Matches, Forked> {
-        let found = WALK.with_borrow_mut(|walk| index.find(blocks, &self.options(), walk))?;
-        Ok(Matches::new(found, self.candidates.clone(), self.weights))
+        WALK.with_borrow_mut(|walk| {
+            let found = index.find(blocks, &self.options(), walk)?;
+            Ok(Matches::new(found, self.candidates.clone(), self.weights))
+        })
     }
 
     /// Who holds how many of the blocks that have these names.
     pub(crate) fn find_names(&self, index: &Index, names: &[Name]) -> Result<Matches, Forked> {
-        let found = WALK.with_borrow_mut(|walk| index.find_names(names, &self.options(), walk))?;
-        Ok(Matches::new(found, self.candidates.clone(), self.weights))
+        WALK.with_borrow_mut(|walk| {
+            let found = index.find_names(names, &self.options(), walk)?;
+            Ok(Matches::new(found, self.candidates.clone(), self.weights))
+        })
     }
 
     fn options(&self) -> Options<'_> {

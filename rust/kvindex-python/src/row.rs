@@ -100,12 +100,12 @@ impl Match {
 
 impl Match {
     /// The answer of `worker` in `row`.
-    pub(crate) fn new_row(worker: &str, row: &Row, weights: &Weights) -> Self {
-        let [device, host, disk, external] = row.tiers;
+    pub(crate) fn new_row(worker: &str, dp_rank: u32, row: &Row, weights: &Weights) -> Self {
+        let [device, host, disk, external] = row.tiers();
         Self {
             worker: worker.into(),
-            dp_rank: row.rank,
-            depth: row.depth,
+            dp_rank,
+            depth: row.depth(),
             score: row.score(weights),
             device,
             host,

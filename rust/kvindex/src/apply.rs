@@ -168,11 +168,19 @@ impl Writer {
         let medium = remove.medium.map(|id| &*batch.texts[id as usize]);
         let tier = self.profile(holder).tier(medium, remove.remote);
         let tiers = tier.as_ref().map_or(&Tier::ALL[..], std::slice::from_ref);
-        for &name in &batch.names[remove.names.clone()] {
+        let mut names = &batch.names[remove.names.clone()];
+        while let [name, rest @ ..] = names {
+            let together = tier.map_or(0, |tier| self.release_piece(holder, tier, names));
+            if together > 0 {
+                report.removed += together as u64;
+                names = &names[together..];
+                continue;
+            }
+            names = rest;
             let mut removed = false;
             for &tier in tiers {
                 removed |=
-                    self.take_waiting(holder, tier, name) || self.release(holder, tier, name);
+                    self.take_waiting(holder, tier, *name) || self.release(holder, tier, *name);
             }
             if removed {
                 report.removed += 1;

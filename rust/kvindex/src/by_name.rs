@@ -34,15 +34,9 @@ impl Writer {
         let rows = found.into_iter().map(|(holder, mut tiers)| {
             tiers.iter_mut().for_each(join);
             let count = if cascading { cascade } else { nearest };
-            let tiers = count(&tiers);
-            Row {
-                holder,
-                rank: 0,
-                depth: tiers.iter().sum(),
-                tiers,
-            }
+            Row::new(holder, count(&tiers))
         });
-        rows.filter(|row| row.depth > 0).collect()
+        rows.filter(|row| row.depth() > 0).collect()
     }
 
     /// Who holds any block under that name, and on which tiers.

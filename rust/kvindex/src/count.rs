@@ -1,272 +1,377 @@
 //! Counts how many leading blocks each holder holds, run by run.
 //!
-//! Nearly always a holder has one claim in a run, which begins at the run's
-//! first block: it is counted as it is read. Where there are several, for
-//! several tiers or because of holes, they are put together at the run's end.
+//! A row says for each tier how many leading blocks lie on it or on a nearer
+//! one, so a claim from a segment's first block on raises the row of its holder
+//! to where the claim ends, for its own tier and all farther ones:
+//!
+//! ```text
+//! w3 HOST 0..9 in the segment at block 40     reach   40 40 40 40 -> 40 49 49 49
+//! w3 DEVICE 0..4 there                                            -> 44 49 49 49
+//! ```
+//!
+//! Claims that begin later matter where others reach up to them, which is seen
+//! at the segment's end.
 
 use std::ops::Range;
 
 use crate::claims::Claim;
-use crate::event::Tier;
-use crate::found::Row;
-use crate::member::{Identity, single};
+use crate::found::{Row, Weights};
+use crate::member::{Identity, is_single, owner};
 use crate::run::Shared;
 use crate::sync::Ordering::Relaxed;
 use crate::tally::{Tiers, join, nearest};
 
-/// How a row got what it has in the segment that it was last counted in.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    /// The query's block where the segment begins.
-    segment: u32,
-    /// What the one claim gave, where there is one.
-    gained: u16,
-    tier: Tier,
-    state: State,
+/// The mark of a row that no further segment has counted yet.
+const NEVER: u32 = u32::MAX;
+/// The mark of a row that is counted at the end of the walk, from the copies of
+/// all claims.
+const SPECIAL: u32 = u32::MAX - 1;
+
+/// A claim that begins behind its segment's first block.
+#[derive(Clone, Debug)]
+struct Late {
+    row: usize,
+    tier: usize,
+    range: Range<u16>,
 }
 
-/// How a row is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// One claim in this segment, from its start: counted as it was read.
-    Simple,
-    /// Several claims in this segment: counted at its end.
-    Mixed,
-    /// Counted at the end of the walk, from the copies of all claims.
-    Special,
+/// A stretch of the query that lies in one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    /// The query's block where it begins.
+    pub(crate) start: u32,
+    /// Blocks that agree, not 0.
+    pub(crate) agreed: u16,
 }
 
 /// Rows that grow as a walk proceeds.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
+    /// Rows, and old ones behind them.
     rows: Vec<Row>,
-    /// One a row.
-    marks: Vec<Mark>,
+    /// How many of them there are.
+    count: usize,
+    /// Where the segment begins that a row was last counted in, and what the row
+    /// had reached before it. Rows that only the first segment's usual claims
+    /// counted need neither.
+    marks: Vec<u32>,
+    bases: Vec<[u32; 4]>,
     /// Each holder's row, and the walk that it belongs to.
     slots: Vec<(u32, u32)>,
     /// Counts the walks.
     walks: u32,
-    /// Rows of the current segment that are counted at its end: the blocks that
-    /// they hold from its start, for each tier.
-    mixed: Vec<(u32, [u16; 4])>,
-    /// Claims of such rows that begin behind the segment's start.
-    late: Vec<(u32, Tier, Range<u16>)>,
+    late: Vec<Late>,
+    /// Claims of the segment that are counted at its end.
+    unusual: Vec<u64>,
     /// Whether any row is special.
     special: bool,
-    /// Holders that are asked about; empty = all.
-    wanted: Vec<bool>,
+    /// Whether any row may have no depth.
+    shallow: bool,
+    /// The only holders that are asked about; `None` = all.
+    wanted: Option<Vec<u32>>,
 }
 
 impl Counts {
-    /// Asks about these holders only; all numbers are below `bound`.
-    pub(crate) fn want(&mut self, bound: usize, holders: impl Iterator<Item = u32>) {
-        self.wanted.clear();
-        self.wanted.resize(bound.max(1), false);
-        for holder in holders {
-            self.wanted[holder as usize] = true;
-        }
+    /// Asks about these holders only: each has a row, whatever its depth.
+    pub(crate) fn want(&mut self, holders: impl Iterator<Item = u32>) {
+        let wanted = self.wanted.get_or_insert_default();
+        wanted.clear();
+        wanted.extend(holders);
     }
 
     pub(crate) fn want_all(&mut self) {
-        self.wanted.clear();
+        self.wanted = None;
     }
 
     /// Begins another walk.
     pub(crate) fn begin(&mut self) {
-        let usual = self.rows.len();
-        self.rows = Vec::with_capacity(usual);
+        self.count = 0;
         self.marks.clear();
         self.special = false;
+        self.shallow = false;
         self.walks = self.walks.wrapping_add(1);
         if self.walks == 0 {
             // The number was used before: slots may still carry it.
             self.slots.fill((0, 0));
             self.walks = 1;
         }
+        if let Some(wanted) = self.wanted.take() {
+            for &holder in &wanted {
+                self.make(holder);
+            }
+            self.wanted = Some(wanted);
+        }
     }
 
-    /// Counts a segment: a run's claims, of which the first `agreed` blocks are
-    /// the query's from `start` on. Returns whether anybody is left.
+    /// Counts a segment: a run's claims, whose first blocks are the query's.
+    /// Returns whether anybody is left.
     pub(crate) fn segment(
         &mut self,
         shared: &Shared,
         words: &[u64],
-        (start, agreed): (u32, u16),
+        stretch: Stretch,
         all_special: bool,
     ) -> bool {
-        self.mixed.clear();
-        self.late.clear();
-        let mut left = false;
-        let (mut first, mut members) = shared.members.page(0);
+        self.unusual.clear();
+        let reached = if all_special {
+            self.unusual.extend_from_slice(words);
+            0
+        } else if stretch.start == 0 && self.wanted.is_none() {
+            self.begin_rows(shared, words, stretch.agreed)
+        } else {
+            self.raise_rows(shared, words, stretch)
+        };
+        let settled = self.settle(shared, stretch, all_special);
+        // Nobody can tell yet how far a special row will get.
+        settled.max(reached) == stretch.agreed || self.special
+    }
+
+    /// Counts the claims of the query's first run; how far the best got.
+    #[inline(never)]
+    fn begin_rows(&mut self, shared: &Shared, words: &[u64], agreed: u16) -> u16 {
+        if self.rows.len() < words.len() {
+            self.rows.resize(words.len(), Row::new(0, [0; 4]));
+        }
+        let (walk, mut count, mut reached) = (self.walks, 0, 0);
+        let (slots, mut rows) = (&mut self.slots[..], self.rows.iter_mut());
+        let (_, members) = shared.members.page(0);
         for &word in words {
             let claim = Claim::unpack(word);
-            let number = claim.number();
-            if number.wrapping_sub(first) as usize >= members.len() {
-                (first, members) = shared.members.page(number);
+            let member = members.get(claim.member as usize);
+            let member = member.map_or(0, |member| member.load(Relaxed));
+            let (holder, tier) = owner(member);
+            if let Some(slot) = slots.get_mut(holder as usize)
+                && slot.0 != walk
+                && claim.start == 0
+                && is_single(member)
+                && let Some(row) = rows.next()
+            {
+                *slot = (walk, count);
+                let end = claim.end.min(agreed);
+                *row = Row::single(holder, tier, u32::from(end));
+                count += 1;
+                reached = reached.max(end);
+            } else {
+                self.unusual.push(word);
             }
-            let member = members[(number - first) as usize].load(Relaxed);
-            match single(member) {
-                Some((holder, tier)) if !all_special => {
-                    if claim.start < agreed && self.is_wanted(holder) {
-                        let range = claim.start..claim.end.min(agreed);
-                        left |= self.add(start, holder, tier, range) == agreed;
-                    }
+        }
+        self.count = count as usize;
+        reached
+    }
+
+    /// Counts the claims of a further run; how far the best got.
+    #[inline(never)]
+    fn raise_rows(&mut self, shared: &Shared, words: &[u64], stretch: Stretch) -> u16 {
+        let count = self.count;
+        self.marks.resize(count, NEVER);
+        if self.bases.len() < count {
+            self.bases.resize(count, [0; 4]);
+        }
+        let (rows, bases) = (&mut self.rows[..count], &mut self.bases[..count]);
+        let marks = &mut self.marks[..count];
+        let (walk, slots, mut reached) = (self.walks, &self.slots[..], 0);
+        let (_, members) = shared.members.page(0);
+        for &word in words {
+            let claim = Claim::unpack(word);
+            let member = members.get(claim.member as usize);
+            let member = member.map_or(0, |member| member.load(Relaxed));
+            if !is_single(member) || claim.start > 0 {
+                self.unusual.push(word);
+                continue;
+            }
+            let (holder, tier) = owner(member);
+            let Some(&(_, number)) = slots.get(holder as usize).filter(|slot| slot.0 == walk)
+            else {
+                continue;
+            };
+            let (row, base) = (&mut rows[number as usize], &mut bases[number as usize]);
+            let mark = &mut marks[number as usize];
+            if *mark != stretch.start {
+                if *mark == SPECIAL || row.depth() != stretch.start {
+                    continue;
                 }
-                _ => self.add_special(member),
+                *mark = stretch.start;
+                *base = row.reach;
+            }
+            let end = claim.end.min(stretch.agreed);
+            reached = reached.max(end);
+            row.raise(tier, base, u32::from(end));
+        }
+        reached
+    }
+
+    /// Counts what is rare: claims that begin later, the first ones of holders
+    /// that never had a row, and all that the end of the walk has to count.
+    /// Returns how far the best got by that.
+    fn settle(&mut self, shared: &Shared, stretch: Stretch, all_special: bool) -> u16 {
+        if self.unusual.is_empty() {
+            return 0;
+        }
+        let unusual = std::mem::take(&mut self.unusual);
+        let mut reached = 0;
+        for &word in &unusual {
+            let claim = Claim::unpack(word);
+            let member = shared.members.record(claim.number())[0].load(Relaxed);
+            if !is_single(member) || all_special {
+                self.mark_special(member);
+            } else if claim.start < stretch.agreed {
+                reached = reached.max(self.raise_row(owner(member), claim, stretch));
             }
         }
-        for i in 0..self.mixed.len() {
-            self.settle(i);
-        }
-        if left && self.mixed.is_empty() {
-            return true;
-        }
-        // Nobody can tell yet how far a special row will get.
-        let end = start + u32::from(agreed);
-        self.special || self.rows.iter().any(|row| row.depth == end)
+        self.unusual = unusual;
+        reached.max(self.settle_late())
     }
 
-    fn is_wanted(&self, holder: u32) -> bool {
-        self.wanted.is_empty() || self.wanted.get(holder as usize) == Some(&true)
+    fn raise_row(&mut self, (holder, tier): (u32, usize), claim: Claim, stretch: Stretch) -> u16 {
+        let first = stretch.start == 0;
+        let row = match self.find(holder) {
+            None if first && self.wanted.is_none() => self.make(holder),
+            None => return 0,
+            Some(row) => row,
+        };
+        let depth = self.rows[row].depth();
+        self.marks.resize(self.marks.len().max(row + 1), NEVER);
+        self.bases.resize(self.bases.len().max(row + 1), [0; 4]);
+        if self.marks[row] != stretch.start {
+            if self.marks[row] == SPECIAL || (depth != stretch.start && !first) {
+                return 0;
+            }
+            self.marks[row] = stretch.start;
+            self.bases[row] = if first { [0; 4] } else { self.rows[row].reach };
+        }
+        let end = claim.end.min(stretch.agreed);
+        if claim.start > 0 {
+            let range = claim.start..end;
+            self.late.push(Late { row, tier, range });
+            return 0;
+        }
+        self.rows[row].raise(tier, &self.bases[row], u32::from(end));
+        end
     }
 
-    fn add_special(&mut self, member: u64) {
+    fn mark_special(&mut self, member: u64) {
         let Some(member) = Identity::unpack(member) else {
             return;
         };
-        if self.is_wanted(member.holder) {
-            let row = self.row(member.holder);
-            self.marks[row as usize].state = State::Special;
-            self.special = true;
-        }
+        let row = match self.find(member.holder) {
+            None if self.wanted.is_some() => return,
+            None => self.make(member.holder),
+            Some(row) => row,
+        };
+        self.marks.resize(self.marks.len().max(row + 1), NEVER);
+        self.marks[row] = SPECIAL;
+        self.special = true;
     }
 
-    /// The row of a holder, made where there is none.
-    fn row(&mut self, holder: u32) -> u32 {
+    /// The row of a holder in this walk.
+    pub(crate) fn find(&self, holder: u32) -> Option<usize> {
+        let &(walk, row) = self.slots.get(holder as usize)?;
+        (walk == self.walks).then_some(row as usize)
+    }
+
+    /// A row without any depth for a holder that has none.
+    fn make(&mut self, holder: u32) -> usize {
         if self.slots.len() <= holder as usize {
             self.slots.resize(holder as usize + 1, (0, 0));
         }
-        let slot = &mut self.slots[holder as usize];
-        if slot.0 != self.walks {
-            *slot = (self.walks, self.rows.len() as u32);
-            self.rows.push(Row {
-                holder,
-                ..Row::default()
-            });
-            self.marks.push(Mark {
-                segment: u32::MAX,
-                gained: 0,
-                tier: Tier::Device,
-                state: State::Simple,
-            });
-        }
-        slot.1
+        let row = self.count;
+        self.slots[holder as usize] = (self.walks, row as u32);
+        self.rows.truncate(row);
+        self.rows.push(Row::new(holder, [0; 4]));
+        self.count += 1;
+        self.shallow = true;
+        row
     }
 
-    /// Adds the part of a claim that agrees with the query; returns up to which
-    /// block of the segment the holder got by this claim alone.
-    fn add(&mut self, segment: u32, holder: u32, tier: Tier, range: Range<u16>) -> u16 {
-        let number = if segment == 0 {
-            self.row(holder)
-        } else {
-            match self.slots.get(holder as usize) {
-                Some(&(walk, row)) if walk == self.walks => row,
-                _ => return 0,
+    /// Adds what late claims give to rows that reach up to them; how far the
+    /// best got by that.
+    fn settle_late(&mut self) -> u16 {
+        let mut late = std::mem::take(&mut self.late);
+        late.sort_unstable_by_key(|late| late.row);
+        let mut reached = 0;
+        for late in late.chunk_by(|one, other| one.row == other.row) {
+            let number = late[0].row;
+            let (row, base) = (&mut self.rows[number], self.bases[number]);
+            let gained = row.depth() - base[3];
+            let joins = |late: &Late| u32::from(late.range.start) <= gained;
+            if self.marks[number] != SPECIAL && late.iter().any(joins) {
+                row.reach = with_late(row.reach, base, late);
+                let gained = row.depth() - base[3];
+                reached = reached.max(gained as u16);
             }
-        };
-        let row = &mut self.rows[number as usize];
-        let mark = &mut self.marks[number as usize];
-        if mark.segment != segment && row.depth == segment && mark.state != State::Special {
-            *mark = Mark {
-                segment,
-                gained: 0,
-                tier,
-                state: State::Simple,
+        }
+        late.clear();
+        self.late = late;
+        reached
+    }
+
+    /// Ends a walk; `special` counts the blocks by tier of a holder that has to
+    /// be counted from the copies of all claims.
+    pub(crate) fn finish(&mut self, special: impl Fn(u32) -> [u32; 4]) {
+        if self.special {
+            let marked = self.rows[..self.count].iter_mut().zip(&self.marks);
+            for (row, _) in marked.filter(|(_, mark)| **mark == SPECIAL) {
+                *row = Row::new(row.holder, special(row.holder));
+            }
+        }
+    }
+
+    /// Drops rows without any depth, where nobody asked for them.
+    pub(crate) fn prune(&mut self) {
+        if self.wanted.is_none() && (self.shallow || self.special) {
+            self.retain(|row| row.depth() > 0);
+        }
+    }
+
+    /// Drops rows.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Row) -> bool) {
+        self.rows.truncate(self.count);
+        self.rows.retain(keep);
+        self.count = self.rows.len();
+    }
+
+    /// The rows.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows[..self.count]
+    }
+
+    /// Takes over rows that were counted elsewhere, where they are better.
+    pub(crate) fn merge(&mut self, rows: &[Row], weights: &Weights) {
+        for row in rows {
+            let number = match self.find(row.holder) {
+                None if self.wanted.is_some() => continue,
+                None => self.make(row.holder),
+                Some(number) => number,
             };
-            if range.start == 0 {
-                mark.gained = range.end;
-                row.depth += u32::from(range.end);
-                row.tiers[tier as usize] += u32::from(range.end);
-                return range.end;
+            let own = &mut self.rows[number];
+            let equal = row.depth() == own.depth();
+            if row.depth() > own.depth() || (equal && row.beats(own, weights)) {
+                *own = *row;
             }
         }
-        if mark.segment == segment {
-            self.add_further(number, tier, range);
-        }
-        0
-    }
-
-    fn add_further(&mut self, number: u32, tier: Tier, range: Range<u16>) {
-        let row = &mut self.rows[number as usize];
-        let mark = &mut self.marks[number as usize];
-        if mark.state == State::Simple {
-            // What was counted as the only claim is taken back.
-            row.depth -= u32::from(mark.gained);
-            row.tiers[mark.tier as usize] -= u32::from(mark.gained);
-            let mut reach = [0; 4];
-            reach[mark.tier as usize] = mark.gained;
-            mark.state = State::Mixed;
-            self.mixed.push((number, reach));
-        }
-        if range.start > 0 {
-            self.late.push((number, tier, range));
-            return;
-        }
-        let mixed = self.mixed.iter_mut().rev();
-        for (_, reach) in mixed.filter(|(owner, _)| *owner == number) {
-            reach[tier as usize] = range.end;
-        }
-    }
-
-    /// Counts what a row with several claims gained in a segment.
-    fn settle(&mut self, mixed: usize) {
-        let (number, reach) = self.mixed[mixed];
-        if self.marks[number as usize].state == State::Special {
-            return;
-        }
-        let late = self.late.iter().any(|(owner, ..)| *owner == number);
-        let gained = if late {
-            with_holes(reach, &self.late, number)
-        } else {
-            let mut before = 0;
-            reach.map(|reach| {
-                let more = reach.max(before) - before;
-                before += more;
-                u32::from(more)
-            })
-        };
-        let row = &mut self.rows[number as usize];
-        for (total, blocks) in row.tiers.iter_mut().zip(gained) {
-            *total += blocks;
-            row.depth += blocks;
-        }
-    }
-
-    /// The rows of holders with any depth; `special` counts the blocks by tier
-    /// of a holder that has to be counted from the copies of all claims.
-    pub(crate) fn finish(&mut self, special: impl Fn(u32) -> [u32; 4]) -> Vec<Row> {
-        for (row, mark) in self.rows.iter_mut().zip(&self.marks) {
-            if mark.state == State::Special {
-                row.tiers = special(row.holder);
-                row.depth = row.tiers.iter().sum();
-            }
-        }
-        self.rows.retain(|row| row.depth > 0);
-        std::mem::take(&mut self.rows)
     }
 }
 
-/// What a row gains from claims that begin anywhere in a segment.
-fn with_holes(reach: [u16; 4], late: &[(u32, Tier, Range<u16>)], number: u32) -> [u32; 4] {
+/// What a row reaches with claims that begin anywhere in a segment.
+fn with_late(reach: [u32; 4], base: [u32; 4], late: &[Late]) -> [u32; 4] {
     let mut tiers = Tiers::default();
-    for (ranges, &reach) in tiers.iter_mut().zip(&reach) {
-        if reach > 0 {
-            ranges.push(0..u32::from(reach));
-        }
+    let mut at = 0;
+    for ((ranges, reach), base) in tiers.iter_mut().zip(reach).zip(base) {
+        ranges.push(at..reach - base);
+        at = reach - base;
     }
-    for (_, tier, range) in late.iter().filter(|(owner, ..)| *owner == number) {
-        tiers[*tier as usize].push(u32::from(range.start)..u32::from(range.end));
+    for late in late {
+        let range = u32::from(late.range.start)..u32::from(late.range.end);
+        tiers[late.tier].push(range);
     }
-    tiers.iter_mut().for_each(join);
-    nearest(&tiers)
+    for ranges in &mut tiers {
+        ranges.retain(|range| range.start < range.end);
+        join(ranges);
+    }
+    let mut sum = 0;
+    let mut gained = nearest(&tiers).into_iter();
+    base.map(|base| {
+        sum += gained.next().unwrap_or(0);
+        base + sum
+    })
 }

@@ -84,17 +84,25 @@ impl Store {
         let claims = self.shared.claims(run);
         let word = |i: usize| claims[i].load(Relaxed);
         let met = touching(claims.len(), word, member, range);
-        let mut kept = Vec::new();
-        for i in met.clone() {
+        // What is left of the first one that is met, and of the last.
+        let (mut kept, mut count) = ([0; 2], 0);
+        let (mut first, mut last) = (met.end, met.end);
+        for i in met {
             let claim = Claim::unpack(word(i));
-            let before = claim.start..claim.end.min(range.start);
-            let after = claim.start.max(range.end)..claim.end;
-            let parts = [before, after]
-                .into_iter()
-                .filter(|part| part.start < part.end);
-            kept.extend(parts.map(|part| Claim::plain(member, &part).pack()));
+            if claim.end <= range.start || range.end <= claim.start {
+                continue;
+            }
+            (first, last) = (first.min(i), i + 1);
+            let before = claim.start..range.start;
+            let after = range.end..claim.end;
+            for part in [before, after] {
+                if part.start < part.end {
+                    kept[count] = Claim::plain(member, &part).pack();
+                    count += 1;
+                }
+            }
         }
-        self.splice(run, met, &kept);
+        self.splice(run, first..last.max(first), &kept[..count]);
     }
 
     /// Adds a word as it is; equal ones may stand side by side.
@@ -120,6 +128,16 @@ impl Store {
         met.any(|claim| claim.start < range.end && range.start < claim.end)
     }
 
+    /// The whole range that a plain word of a member covers around a block.
+    pub(crate) fn claim_around(&self, run: u32, member: u32, offset: u16) -> Option<Range> {
+        let claims = self.shared.claims(run);
+        let word = |i: usize| claims[i].load(Relaxed);
+        let block = offset..offset + 1;
+        let met = touching(claims.len(), word, member, &block);
+        let mut met = met.map(|i| Claim::unpack(word(i)).range());
+        met.find(|range| range.contains(&offset))
+    }
+
     /// Whether a member's words of a run cover a block.
     pub(crate) fn covers(&self, member: u32, block: Block) -> bool {
         let claims = self.shared.claims(block.run());
@@ -133,6 +151,16 @@ impl Store {
         let own = (first..claims.len()).map(|i| Claim::unpack(word(i)));
         let mut own = own.take_while(|claim| claim.member == member);
         own.any(|claim| claim.range().contains(&offset))
+    }
+
+    /// How many blocks of a range nobody holds. The run must be tidy.
+    pub(crate) fn unheld(&self, run: u32, range: &Range) -> u64 {
+        let claims = self.shared.claims(run);
+        if claims.is_empty() {
+            return u64::from(range.end - range.start);
+        }
+        let gaps = self.uncovered(run, range);
+        gaps.iter().map(|gap| u64::from(gap.end - gap.start)).sum()
     }
 
     /// The parts of a range that nobody holds. The run must be tidy.
@@ -150,7 +178,7 @@ impl Store {
 }
 
 fn set_count(record: Record<'_>, count: usize) {
-    let class = u64::from(record.keys_class());
+    let class = u64::from(record.blocks_class());
     record.words[COUNT].store(((count as u64) << 32) | class, Relaxed);
 }
 

@@ -47,23 +47,64 @@ pub struct Options<'a> {
 }
 
 /// One holder's answer. All numbers are blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Its dense number, to be looked up in [`Found::names`]; `u32::MAX` for a
     /// candidate that is unknown.
     pub holder: u32,
-    /// Its data-parallel rank.
-    pub rank: u32,
-    /// How many leading blocks it holds.
-    pub depth: u32,
-    /// How many of them lie nearest on each tier.
-    pub tiers: [u32; 4],
+    /// How many leading blocks lie on each tier or a nearer one.
+    pub(crate) reach: [u32; 4],
 }
 
 impl Row {
+    /// The row of a holder with that many blocks on each tier.
+    pub const fn new(holder: u32, tiers: [u32; 4]) -> Self {
+        let [device, host, disk, external] = tiers;
+        let (two, three) = (device + host, device + host + disk);
+        Self {
+            holder,
+            reach: [device, two, three, three + external],
+        }
+    }
+
+    /// How many leading blocks it holds.
+    pub const fn depth(&self) -> u32 {
+        self.reach[3]
+    }
+
+    /// How many of them lie nearest on each tier.
+    pub const fn tiers(&self) -> [u32; 4] {
+        let [device, two, three, all] = self.reach;
+        [device, two - device, three - two, all - three]
+    }
+
+    /// The row of a holder with blocks on one tier.
+    pub(crate) fn single(holder: u32, tier: usize, blocks: u32) -> Self {
+        /// Which tiers' numbers blocks on a tier are part of.
+        const RAISED: [[u64; 2]; 4] = [
+            [u64::MAX, u64::MAX],
+            [u64::MAX << 32, u64::MAX],
+            [0, u64::MAX],
+            [0, u64::MAX << 32],
+        ];
+        let twice = u64::from(blocks) << 32 | u64::from(blocks);
+        let [low, high] = RAISED[tier];
+        let [low, high] = [twice & low, twice & high];
+        Self {
+            holder,
+            reach: [
+                low as u32,
+                (low >> 32) as u32,
+                high as u32,
+                (high >> 32) as u32,
+            ],
+        }
+    }
+
     /// The sum of each tier's blocks times its weight.
     pub fn score(&self, weights: &Weights) -> f64 {
-        let terms = self.tiers.iter().zip(weights);
+        let tiers = self.tiers();
+        let terms = tiers.iter().zip(weights);
         terms
             .map(|(&blocks, weight)| f64::from(blocks) * weight)
             .sum()
@@ -72,17 +113,27 @@ impl Row {
     /// Whether this row is a better answer for one worker than another is.
     pub(crate) fn beats(&self, other: &Self, weights: &Weights) -> bool {
         let (own, its) = (self.score(weights), other.score(weights));
-        own > its || (own >= its && self.depth > other.depth)
+        own > its || (own >= its && self.depth() > other.depth())
+    }
+
+    /// Counts the first `end` blocks of a segment on a tier. `base` is what the
+    /// row had reached before the segment.
+    pub(crate) fn raise(&mut self, tier: usize, base: &[u32; 4], end: u32) {
+        for farther in tier..4 {
+            let reach = &mut self.reach[farther];
+            *reach = (*reach).max(base[farther] + end);
+        }
     }
 }
 
-/// An answer: one row a holder in no order, or one a candidate in theirs.
-#[derive(Debug, Default)]
-pub struct Found {
+/// An answer, in its walk's memory: one row a holder in no order, or one a
+/// candidate in theirs.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: &'a [Row],
     /// The names of their holders.
-    pub names: Arc<Names>,
+    pub names: &'a Arc<Names>,
 }
 
 /// One holder's state. All numbers but `seq` are blocks.
@@ -103,7 +154,7 @@ pub struct HolderState {
 }
 
 /// Why one holder's answer to one query is what it is. All numbers are blocks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Explanation {
     /// Whole blocks of the query.
     pub blocks: u64,

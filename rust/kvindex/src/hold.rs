@@ -1,11 +1,13 @@
-//! Holding and giving up: copies, units, and what follows for names.
+//! Who holds it now? Copies, units, and what follows for names.
 
 use crate::claims::Claim;
+use crate::copies::Copy;
 use crate::event::{Name, Tier};
 use crate::holder::Slot;
-use crate::member::{Copies, Identity, Role, Unit};
+use crate::member::{Identity, Role, Unit};
+use crate::place::Standing;
 use crate::run::Block;
-use crate::store::Piece;
+use crate::store::{Piece, Store};
 use crate::writer::Writer;
 
 /// Where a copy lies, and how copies are counted there.
@@ -87,92 +89,28 @@ impl Writer {
 
     /// Gives a block a name and counts the copy under it.
     fn announce(&mut self, target: Target, member: u32, block: Block, name: Name, held: bool) {
-        let before = self.store.places.primary(&self.store.shared, block);
-        self.store.places.bind(&self.store.shared, block, name);
-        let is_primary = before.is_none_or(|primary| primary == name);
+        let Store { places, shared, .. } = &mut self.store;
+        let standing = places.bind(shared, block, name);
         let copies = &mut self.members.get_mut(member).copies;
         if !held {
-            if !is_primary {
-                copies.insert(block, vec![Copies { name, count: 1 }]);
-            }
+            return copies.begin(block, name, standing);
+        }
+        if !target.counting && standing == Standing::Primary && copies.is_usual(block) {
             return;
         }
-        if !target.counting && is_primary && !copies.contains_key(&block) {
-            return;
+        let mut list = copies.get(places, shared, block);
+        match list.iter_mut().find(|copy| copy.name.matches(name)) {
+            Some(copy) => copy.count += u32::from(target.counting),
+            None => list.push(Copy { name, count: 1 }),
         }
-        let implied = || {
-            let name = before.expect("a held block has a name");
-            vec![Copies { name, count: 1 }]
-        };
-        let list = copies.entry(block).or_insert_with(implied);
-        match list.iter_mut().find(|copies| copies.name.matches(name)) {
-            Some(copies) => copies.count += u32::from(target.counting),
-            None => list.push(Copies { name, count: 1 }),
-        }
+        copies.set(places, shared, block, &list);
     }
 
     /// Whether another member of the same holder and tier holds a block.
-    fn held_besides(&self, target: Target, member: u32, block: Block) -> bool {
+    pub(crate) fn held_besides(&self, target: Target, member: u32, block: Block) -> bool {
         let slots = &self.holders.get(target.holder).members[target.tier as usize];
         let mut others = slots.iter().filter(|slot| slot.number != member);
         others.any(|slot| self.store.covers(slot.number, block))
-    }
-
-    /// Takes one copy of everything that a holder holds on a tier under a name;
-    /// whether there was anything.
-    pub(crate) fn release(&mut self, holder: u32, tier: Tier, name: Name) -> bool {
-        let meanings = self.store.places.meanings(&self.store.shared, name);
-        let slots = self.holders.get(holder).members[tier as usize].clone();
-        let mut released = false;
-        for block in meanings.iter() {
-            for slot in &slots {
-                let target = Target {
-                    holder,
-                    tier,
-                    counting: true,
-                    chunk: slot.chunk,
-                };
-                released |= self.store.tidy(block.run())
-                    && match slot.role {
-                        Role::Plain => self.release_block(target, slot.number, block, name),
-                        Role::Unit => self.release_units(target, slot.number, block, name),
-                        Role::Shadow => false,
-                    };
-            }
-        }
-        released
-    }
-
-    fn release_block(&mut self, target: Target, member: u32, block: Block, name: Name) -> bool {
-        if !self.store.covers(member, block) || !self.has_name(member, block, name) {
-            return false;
-        }
-        let copies = &mut self.members.get_mut(member).copies;
-        if let Some(list) = copies.get_mut(&block) {
-            for copies in list.iter_mut() {
-                copies.count -= u32::from(copies.name.matches(name));
-            }
-            list.retain(|copies| copies.count > 0);
-            if !list.is_empty() {
-                let primary = self.store.places.primary(&self.store.shared, block);
-                let plain = Copies {
-                    name: primary.expect("a held block has a name"),
-                    count: 1,
-                };
-                if *list == [plain] {
-                    copies.remove(&block);
-                }
-                return true;
-            }
-            copies.remove(&block);
-        }
-        let range = block.offset()..block.offset() + 1;
-        self.store.uncover(block.run(), member, &range);
-        if !self.held_besides(target, member, block) {
-            self.holders.get_mut(target.holder).held[target.tier as usize] -= 1;
-        }
-        self.store.settle(block.run(), &range);
-        true
     }
 
     /// Stores `length` blocks up to `last`, which has as many before it, as one
@@ -200,7 +138,7 @@ impl Writer {
             Some(unit) => unit.copies.count += u32::from(target.counting),
             None => units.push(Unit {
                 length: length as u16,
-                copies: Copies { name, count: 1 },
+                copies: Copy { name, count: 1 },
             }),
         }
         self.store.unpin();
@@ -218,48 +156,8 @@ impl Writer {
         }
     }
 
-    fn release_units(&mut self, target: Target, member: u32, block: Block, name: Name) -> bool {
-        let units = &mut self.members.get_mut(member).units;
-        let Some(list) = units.get_mut(&block) else {
-            return false;
-        };
-        let mut lengths: Vec<u16> = Vec::new();
-        let mut released = false;
-        for unit in list
-            .iter_mut()
-            .filter(|unit| unit.copies.name.matches(name))
-        {
-            unit.copies.count -= 1;
-            released = true;
-            if unit.copies.count == 0 {
-                lengths.push(unit.length);
-            }
-        }
-        list.retain(|unit| unit.copies.count > 0);
-        lengths.retain(|length| !list.iter().any(|unit| unit.length == *length));
-        lengths.sort_unstable();
-        lengths.dedup();
-        if list.is_empty() {
-            units.remove(&block);
-        }
-        // The way back through earlier runs must not go while it is walked.
-        self.store.pin(block);
-        for length in lengths {
-            for piece in self.pieces(block, length) {
-                self.store.tidy(piece.run);
-                let word = self.unit_word(target, member, block, length, &piece);
-                self.store.remove_word(piece.run, word);
-                let alone = self.held_alone(target, &piece);
-                self.holders.get_mut(target.holder).held[target.tier as usize] -= alone;
-                self.store.settle(piece.run, &piece.range());
-            }
-        }
-        self.store.unpin();
-        released
-    }
-
     /// The pieces of a unit, the one with the last block first.
-    fn pieces(&self, last: Block, length: u16) -> Vec<Piece> {
+    pub(crate) fn pieces(&self, last: Block, length: u16) -> Vec<Piece> {
         let (mut pieces, mut left, mut next) = (Vec::new(), u32::from(length), Some(last));
         while let Some(block) = next.filter(|_| left > 0) {
             let (piece, before) = self.store.piece_up_to(block, left);
@@ -272,7 +170,14 @@ impl Writer {
 
     /// The word for a piece of a unit: only the run of the last block has the
     /// unit's own, the others have shadows.
-    fn unit_word(&self, target: Target, unit: u32, last: Block, length: u16, piece: &Piece) -> u64 {
+    pub(crate) fn unit_word(
+        &self,
+        target: Target,
+        unit: u32,
+        last: Block,
+        length: u16,
+        piece: &Piece,
+    ) -> u64 {
         if piece.last() == last {
             return Claim {
                 member: unit,
@@ -295,7 +200,7 @@ impl Writer {
     }
 
     /// How many blocks of a piece no member of the holder and tier holds.
-    fn held_alone(&self, target: Target, piece: &Piece) -> u64 {
+    pub(crate) fn held_alone(&self, target: Target, piece: &Piece) -> u64 {
         let blocks = piece.range().map(|offset| Block::new(piece.run, offset));
         let alone = blocks.filter(|block| !self.held_besides(target, u32::MAX, *block));
         alone.count() as u64

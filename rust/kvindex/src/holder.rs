@@ -130,7 +130,7 @@ pub(crate) struct Worker {
 pub(crate) struct Holders {
     slots: Vec<Option<Holder>>,
     free: Vec<u32>,
-    pub(crate) workers: HashMap<Arc<str>, Worker>,
+    pub(crate) workers: MixMap<Arc<str>, Worker>,
     auto: Arc<Profile>,
     epochs: u64,
 }
@@ -140,7 +140,7 @@ impl Default for Holders {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            workers: HashMap::new(),
+            workers: MixMap::default(),
             auto: Arc::new(Profile::new(Kind::Auto)),
             epochs: 0,
         }

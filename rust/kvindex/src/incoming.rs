@@ -210,9 +210,6 @@ impl Writer {
         hashes: Range<usize>,
         outcome: &mut Outcome,
     ) -> Block {
-        let above = parent.map(|parent| self.store.namespace(parent).clone());
-        let above = above.unwrap_or_default();
-        let inherited = incoming.inherits.then_some(&above);
         let layout = Layout {
             batch: incoming.batch,
             store: incoming.store,
@@ -220,14 +217,18 @@ impl Writer {
             unit: incoming.unit,
             block_size: self.block_size as usize,
         };
-        let bare = match inherited {
-            Some(above) => above.lora.is_empty() && above.salt.is_empty(),
-            None => incoming.store.salts.is_empty(),
+        let bare = if incoming.inherits {
+            parent.is_none_or(|parent| self.store.namespace(parent).is_bare())
+        } else {
+            incoming.store.salts.is_empty()
         };
         let (owned, mut keys);
         let (spaces, locals) = match incoming.planned {
             Some((plan, locals)) if bare => (&plan.spaces, locals),
             _ => {
+                let above = parent.map(|parent| self.store.namespace(parent).clone());
+                let above = above.unwrap_or_default();
+                let inherited = incoming.inherits.then_some(&above);
                 owned = layout.spaces(incoming.lora, inherited);
                 keys = Vec::new();
                 layout.locals(&owned, &mut keys);
@@ -263,7 +264,9 @@ impl Writer {
             key = Some(chained);
             chained
         };
-        let keys: Vec<u64> = locals.iter().map(&mut next).collect();
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
+        keys.extend(locals.iter().map(&mut next));
         let (mut at, mut done) = (parent, 0);
         while done < keys.len() {
             // A unit is stored before the next one begins.
@@ -282,6 +285,7 @@ impl Writer {
                 self.hold_unit(incoming.target, piece.last(), incoming.unit as u32, name);
             }
         }
+        self.keys = keys;
         at.expect("a stretch has blocks")
     }
 

@@ -19,6 +19,9 @@ use crate::writer::Writer;
 /// The largest block size, in tokens.
 pub const MAX_BLOCK_SIZE: u32 = 1 << 20;
 
+/// A query that was spoiled so often waits for the writer.
+const MAX_SPOILED: u32 = 16;
+
 /// The settings of an index; they never change.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -185,34 +188,39 @@ impl Index {
         Ok(())
     }
 
-    /// Who holds how many of these blocks.
+    /// Who holds how many of these blocks; the answer lies in the walk.
     ///
     /// # Errors
     ///
     /// [`Forked`].
-    pub fn find(
+    pub fn find<'a>(
         &self,
         blocks: &Blocks<'_>,
         options: &Options<'_>,
-        walk: &mut Walk,
-    ) -> Result<Found, Forked> {
-        loop {
+        walk: &'a mut Walk,
+    ) -> Result<Found<'a>, Forked> {
+        for tries in 0.. {
+            // A number that is given out again spoils a walk, and so could many.
+            let still = (tries >= MAX_SPOILED).then(|| self.write()).transpose()?;
             // ORDERING: Acquire pairs with the Release where a holder's number
             // is given out again.
             let before = self.shared.reuse.load(Ordering::Acquire);
             self.want(options, walk);
-            let rows = self.walk(blocks, options, walk)?;
-            if options.candidates.is_none() {
-                self.roster.refresh(&mut walk.names);
+            self.walk(blocks, options, walk)?;
+            if options.candidates.is_none() && self.roster.refresh(&mut walk.names) {
+                let names = &walk.names;
+                let named = |row: &Row| names.get(row.holder).is_some();
+                walk.counts.retain(named);
             }
             // ORDERING: pairs with the Release fence where a member's or a
             // holder's number is given out again: if a claim or a name was taken
             // for a later owner's, the load below sees that.
             fence(Ordering::Acquire);
-            if self.shared.reuse.load(Ordering::Relaxed) == before {
-                return Ok(answer(rows, options, walk));
+            if still.is_some() || self.shared.reuse.load(Ordering::Relaxed) == before {
+                break;
             }
         }
+        Ok(answer(options, walk))
     }
 
     /// Tells a walk who is asked about.
@@ -222,7 +230,7 @@ impl Index {
             return;
         };
         self.roster.refresh(&mut walk.names);
-        let names = walk.names.clone();
+        let names = &walk.names;
         let holders = candidates.iter().flat_map(|candidate| {
             let ranks = names.ranks(&candidate.worker).iter();
             let asked = |rank: u32| candidate.rank.is_none_or(|asked| asked == rank);
@@ -230,7 +238,7 @@ impl Index {
                 .filter(move |(rank, _)| asked(*rank))
                 .map(|&(_, holder)| holder)
         });
-        walk.counts.want(names.bound(), holders);
+        walk.counts.want(holders);
     }
 
     fn walk(
@@ -238,25 +246,15 @@ impl Index {
         blocks: &Blocks<'_>,
         options: &Options<'_>,
         walk: &mut Walk,
-    ) -> Result<Vec<Row>, Forked> {
-        let mut rows = self.walk_kind(blocks, options, false, walk)?;
+    ) -> Result<(), Forked> {
+        self.walk_kind(blocks, options, false, walk)?;
         let pairs = self.shared.pair_runs.load(Ordering::Relaxed) > 0;
         if pairs && matches!(blocks, Blocks::Tokens { .. }) {
-            for row in self.walk_kind(blocks, options, true, walk)? {
-                let same = rows.iter_mut().find(|other| other.holder == row.holder);
-                match same {
-                    None => rows.push(row),
-                    Some(other) => {
-                        let equal = row.depth == other.depth;
-                        let better = equal && row.beats(other, &options.weights);
-                        if row.depth > other.depth || better {
-                            *other = row;
-                        }
-                    }
-                }
-            }
+            let rows = walk.counts.rows().to_vec();
+            self.walk_kind(blocks, options, true, walk)?;
+            walk.counts.merge(&rows, &options.weights);
         }
-        Ok(rows)
+        Ok(())
     }
 
     fn walk_kind(
@@ -265,30 +263,35 @@ impl Index {
         options: &Options<'_>,
         pairs: bool,
         walk: &mut Walk,
-    ) -> Result<Vec<Row>, Forked> {
+    ) -> Result<(), Forked> {
         let scratch = std::mem::take(&mut walk.keys);
         let size = self.config.block_size as usize;
         let mut keys = Keys::new(blocks, size, pairs, scratch);
-        let rows = walk.run(&self.shared, &mut keys, options.cascade, false);
+        let done = walk.run(&self.shared, &mut keys, options.cascade, false);
         walk.keys = keys.into_scratch();
-        rows
+        done
     }
 
     /// Who holds how many leading ones of these names: the blocks that a holder
-    /// itself holds under them. Waits for the writer.
+    /// itself holds under them. Waits for the writer; the answer lies in the
+    /// walk.
     ///
     /// # Errors
     ///
     /// [`Forked`].
-    pub fn find_names(
+    pub fn find_names<'a>(
         &self,
         names: &[Name],
         options: &Options<'_>,
-        walk: &mut Walk,
-    ) -> Result<Found, Forked> {
-        let rows = self.write()?.rows_of_names(names, options.cascade);
+        walk: &'a mut Walk,
+    ) -> Result<Found<'a>, Forked> {
+        let mut writer = self.write()?;
+        let rows = writer.rows_of_names(names, options.cascade);
         self.roster.refresh(&mut walk.names);
-        Ok(answer(rows, options, walk))
+        self.want(options, walk);
+        walk.counts.begin();
+        walk.counts.merge(&rows, &options.weights);
+        Ok(answer(options, walk))
     }
 
     /// Every known holder.
@@ -362,25 +365,25 @@ impl Index {
         let size = self.config.block_size as usize;
         let holder = writer.holders.find(worker, rank);
         walk.counts.want_all();
-        let mut best = Explanation::default();
+        let mut best: Option<Explanation> = None;
         for pairs in [false, true] {
             let mut keys = Keys::new(blocks, size, pairs, Vec::new());
-            let rows = walk.run(&self.shared, &mut keys, false, true)?;
-            let found = rows.iter().find(|row| Some(row.holder) == holder);
-            let row = found.copied().unwrap_or_default();
-            let better = (row.depth, walk.known()) > (best.row.depth, best.known as u32);
-            if !pairs || better {
-                best = Explanation {
+            walk.run(&self.shared, &mut keys, false, true)?;
+            let found = holder.and_then(|holder| walk.counts.find(holder));
+            let row = found.map_or(Row::new(u32::MAX, [0; 4]), |at| walk.counts.rows()[at]);
+            let known = u64::from(walk.known());
+            let better = |best: &Explanation| (row.depth(), known) > (best.row.depth(), best.known);
+            if best.as_ref().is_none_or(better) {
+                best = Some(Explanation {
                     blocks: keys.total() as u64,
-                    known: u64::from(walk.known()),
+                    known,
                     row,
                     held: holder.map_or_else(Vec::new, |h| walk.held(&self.shared, h)),
                     state: holder.map(|holder| state(writer.holders.get(holder))),
-                };
+                });
             }
         }
-        best.row.rank = rank;
-        Ok(best)
+        Ok(best.expect("one kind was walked"))
     }
 }
 
@@ -399,43 +402,36 @@ fn state(holder: &Holder) -> HolderState {
     }
 }
 
-/// Gives rows their ranks: one a holder, or one a candidate in order.
-fn answer(mut rows: Vec<Row>, options: &Options<'_>, walk: &Walk) -> Found {
-    let names = walk.names.clone();
+/// The rows of a walk: one a holder, or one a candidate in order.
+fn answer<'a>(options: &Options<'_>, walk: &'a mut Walk) -> Found<'a> {
+    let names = &walk.names;
     let Some(candidates) = options.candidates else {
-        rows.retain_mut(|row| {
-            let rank = names.rank(row.holder);
-            row.rank = rank.unwrap_or(0);
-            rank.is_some()
-        });
-        return Found { rows, names };
-    };
-    let by_holder: crate::mix::MixMap<u32, Row> =
-        rows.into_iter().map(|row| (row.holder, row)).collect();
-    let pick = |candidate: &Candidate| {
-        let mut best = Row {
-            holder: u32::MAX,
-            rank: candidate.rank.unwrap_or(0),
-            ..Row::default()
+        walk.counts.prune();
+        return Found {
+            rows: walk.counts.rows(),
+            names,
         };
-        for &(rank, holder) in names.ranks(&candidate.worker) {
-            if candidate.rank.is_some_and(|asked| asked != rank) {
-                continue;
-            }
-            let found = by_holder.get(&holder).copied().unwrap_or_default();
-            let row = Row {
-                holder,
-                rank,
-                ..found
-            };
-            if best.holder == u32::MAX || row.beats(&best, &options.weights) {
-                best = row;
-            }
-        }
-        best
     };
-    let rows = candidates.iter().map(pick).collect();
-    Found { rows, names }
+    let counts = &walk.counts;
+    let pick = |candidate: &Candidate| {
+        let ranks = names.ranks(&candidate.worker).iter();
+        let asked = ranks.filter(|(rank, _)| candidate.rank.is_none_or(|asked| asked == *rank));
+        let rows = asked.filter_map(|&(_, holder)| Some(counts.rows()[counts.find(holder)?]));
+        let best = |best: Row, row: Row| {
+            if row.beats(&best, &options.weights) {
+                row
+            } else {
+                best
+            }
+        };
+        rows.reduce(best).unwrap_or(Row::new(u32::MAX, [0; 4]))
+    };
+    walk.chosen.clear();
+    walk.chosen.extend(candidates.iter().map(pick));
+    Found {
+        rows: &walk.chosen,
+        names,
+    }
 }
 
 impl Writer {

@@ -8,7 +8,8 @@
 //! - `event` what did an engine say? `decode` from which bytes?
 //! - `profile` how does this source behave?
 //! - `key` which prefix is it? `prepare` does it fit together?
-//! - `apply` what does that mean here? `incoming`, `resolve` and `hold` carry it out
+//! - `apply` what does that mean here? `incoming`, `resolve`, `hold` and `release`
+//!   carry it out
 //! - `holder` who says so? `place` where is the block of that name? `orphan`
 //!   and if the parent is unknown?
 //! - `run`, `head`, `claims` the structure; `store` and `cover` write it
@@ -19,6 +20,7 @@ mod apply;
 mod arena;
 mod by_name;
 mod claims;
+mod copies;
 mod count;
 mod cover;
 pub mod decode;
@@ -41,10 +43,12 @@ mod place;
 mod prepare;
 pub mod profile;
 mod query;
+mod release;
 mod report;
 mod resolve;
 mod roster;
 mod run;
+mod slots;
 mod store;
 mod sync;
 mod tally;

@@ -9,7 +9,8 @@
 //! ```
 
 use crate::claims::UNIT;
-use crate::event::{Name, Tier};
+use crate::copies::{Copies, Copy};
+use crate::event::Tier;
 use crate::mix::MixMap;
 use crate::run::{Block, Shared};
 use crate::sync::Ordering::Relaxed;
@@ -60,36 +61,27 @@ impl Identity {
     }
 }
 
-/// The holder and tier of a plain member of a tier without chunks; `None` for
-/// all others.
-pub(crate) const fn single(word: u64) -> Option<(u32, Tier)> {
-    let low = word as u32;
-    if low & 0x3fff_ffff != (Role::Plain as u32) << 28 {
-        return None;
-    }
-    Some(((word >> 32) as u32, Tier::ALL[(low >> 30) as usize]))
+/// Whether a member's word is that of a plain member of a tier without chunks.
+pub(crate) const fn is_single(word: u64) -> bool {
+    word as u32 & 0x3fff_ffff == (Role::Plain as u32) << 28
 }
 
-/// A name's copies of one block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Copies {
-    pub(crate) name: Name,
-    pub(crate) count: u32,
+/// The holder and tier of a member that is there.
+pub(crate) const fn owner(word: u64) -> (u32, usize) {
+    ((word >> 32) as u32, (word >> 30) as usize & 3)
 }
 
 /// One unit that ends with a block, by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub(crate) length: u16,
-    pub(crate) copies: Copies,
+    pub(crate) copies: Copy,
 }
 
 /// What only the writer keeps about a member.
 #[derive(Debug, Default)]
 pub(crate) struct Member {
-    /// The copies of the blocks that are not simply held once under their
-    /// primary name.
-    pub(crate) copies: MixMap<Block, Vec<Copies>>,
+    pub(crate) copies: Copies,
     /// The units that end with a block.
     pub(crate) units: MixMap<Block, Vec<Unit>>,
 }
@@ -139,8 +131,7 @@ impl Members {
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
         let lists = |member: &Member| {
-            let copies = member.copies.capacity() * 33 + member.copies.len() * 32;
-            copies + member.units.capacity() * 33 + member.units.len() * 40
+            member.copies.bytes() + member.units.capacity() * 33 + member.units.len() * 40
         };
         self.slots.iter().map(lists).sum()
     }

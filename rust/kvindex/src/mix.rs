@@ -1,11 +1,12 @@
-//! A small fast hasher for maps whose keys are ids or hashes already.
+//! A small fast hasher for maps by ids, hashes, and texts that the operator
+//! chose.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by ids or hashes.
+/// A map by what nobody chooses to collide.
 pub(crate) type MixMap<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
-/// A set of ids or hashes.
+/// A set of such.
 pub(crate) type MixSet<K> = HashSet<K, BuildHasherDefault<Mix>>;
 
 /// Multiplies and folds, word by word.

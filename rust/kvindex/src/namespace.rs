@@ -13,6 +13,13 @@ pub(crate) struct Namespace {
     pub(crate) pairs: bool,
 }
 
+impl Namespace {
+    /// Whether it names neither.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.lora.is_empty() && self.salt.is_empty()
+    }
+}
+
 /// All namespaces that runs lie in.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {

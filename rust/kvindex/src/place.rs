@@ -2,65 +2,47 @@
 //!
 //! Nearly always one engine hash means one block and one block has one hash.
 //! That hash is the block's *primary* name: it lies beside the block's key in
-//! its run, and the table of places has one word for it, which is verified
-//! against the run. Everything rarer has an entry of its own: further names of
-//! a block, a name with several meanings, the second half of byte strings.
+//! its run, and the table of places has one slot for it, which is verified
+//! against the run. A block's further names, its *aliases*, are listed by block
+//! and have slots in a table of their own. Names that have several meanings are
+//! in neither table but in a list, the oldest first.
 //!
 //! A name is bound to a block from the first store that says so until nobody
 //! holds the block.
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-
 use crate::event::Name;
 use crate::mix::{MixMap, MixSet, mix};
 use crate::run::{Block, Shared};
+use crate::slots::Slots;
 use crate::sync::Ordering::Relaxed;
 
-const SHARD_BITS: u32 = 8;
-
-/// A meaning that the table of places has no room for.
-#[derive(Clone, Copy, Debug)]
-struct Binding {
-    name: Name,
-    block: Block,
-    /// Its place in the order in which bindings were made.
-    age: u64,
+/// How a name stands with a block that it is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Primary,
+    /// By its number among the block's aliases, which stays as long as anybody
+    /// holds the block.
+    Alias(usize),
 }
 
 /// All names that are bound to blocks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Places {
-    /// Blocks by their primary name. A name in here has no older meaning.
-    primary: Vec<HashTable<Block>>,
-    others: Vec<HashTable<Binding>>,
-    /// The further names of blocks.
+    /// Blocks by their primary names.
+    primary: Slots,
+    /// Blocks by their aliases.
+    further: Slots,
+    /// What is bound to names that compare equal with integers, by those, where
+    /// there is more than one; such names have no slots.
+    several: MixMap<u64, Vec<(Name, Block)>>,
     aliases: MixMap<Block, Vec<Name>>,
     /// The second halves of primary names that are byte strings.
     wide: MixMap<Block, u64>,
     /// Blocks whose primary name is the number 0: elsewhere a 0 beside the key
     /// says that there is no primary name.
     zero: MixSet<Block>,
-    others_count: usize,
-    clock: u64,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Self {
-            primary: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect(),
-            others: (0..1 << SHARD_BITS).map(|_| HashTable::new()).collect(),
-            aliases: MixMap::default(),
-            wide: MixMap::default(),
-            zero: MixSet::default(),
-            others_count: 0,
-            clock: 0,
-        }
-    }
-}
-
-fn shard(hash: u64) -> usize {
-    (hash >> (56 - SHARD_BITS)) as usize & ((1 << SHARD_BITS) - 1)
+    bindings: usize,
+    touched: u64,
 }
 
 fn low_of(shared: &Shared, block: Block) -> u64 {
@@ -83,44 +65,68 @@ impl Places {
         Some(Name::from_parts(low, wide))
     }
 
+    /// A block's alias of that number.
+    pub(crate) fn alias(&self, block: Block, number: usize) -> Name {
+        self.aliases[&block][number]
+    }
+
+    /// How a name stands with a block that it is bound to.
+    pub(crate) fn standing(&self, shared: &Shared, block: Block, name: Name) -> Standing {
+        if self.primary(shared, block) == Some(name) {
+            return Standing::Primary;
+        }
+        let mut aliases = self.aliases[&block].iter();
+        let number = aliases.position(|alias| *alias == name);
+        Standing::Alias(number.expect("a name of the block"))
+    }
+
     /// Binds a name to a block that somebody holds or is about to hold.
-    pub(crate) fn bind(&mut self, shared: &Shared, block: Block, name: Name) {
+    pub(crate) fn bind(&mut self, shared: &Shared, block: Block, name: Name) -> Standing {
         let primary = self.primary(shared, block);
-        if primary == Some(name) {
-            return;
+        if primary.is_none() {
+            self.set_primary(shared, block, name);
         }
-        if primary.is_some() {
-            let aliases = self.aliases.entry(block).or_default();
-            if !aliases.contains(&name) {
-                aliases.push(name);
-                self.add_other(name, block);
-            }
-            return;
+        if primary.is_none_or(|primary| primary == name) {
+            return Standing::Primary;
         }
-        self.set_primary(shared, block, name);
+        let aliases = self.aliases.entry(block).or_default();
+        if let Some(number) = aliases.iter().position(|alias| *alias == name) {
+            return Standing::Alias(number);
+        }
+        let number = aliases.len();
+        let hash = mix(name.low());
+        if !self.has_several(shared, hash, name, block) {
+            self.further.insert(hash, block, |_| false);
+        }
+        self.aliases.entry(block).or_default().push(name);
+        self.bindings += 1;
+        Standing::Alias(number)
     }
 
     /// Binds names to consecutive blocks that nobody held and that have none.
     pub(crate) fn bind_fresh(&mut self, shared: &Shared, first: Block, names: &[Name]) {
+        self.touch(names.iter().map(|name| name.low()));
         for (offset, &name) in (first.offset()..).zip(names) {
             self.set_primary(shared, Block::new(first.run(), offset), name);
         }
     }
 
+    /// Loads what the next calls for these names will look at, all at once.
+    fn touch(&mut self, lows: impl Iterator<Item = u64>) {
+        // Kept, so that the loads are not left out.
+        self.touched = lows.fold(0, |sum, low| sum ^ self.primary.touch(mix(low)));
+    }
+
     fn set_primary(&mut self, shared: &Shared, block: Block, name: Name) {
         let (low, hash) = (name.low(), mix(name.low()));
-        let has_other = self.has_other(hash, low);
-        let entry = self.primary[shard(hash)].entry(
-            hash,
-            |&known| low_of(shared, known) == low,
-            |&known| mix(low_of(shared, known)),
-        );
-        match entry {
-            Entry::Vacant(entry) if !has_other => {
-                entry.insert(block);
+        let rare = self.further.len() > 0 || !self.several.is_empty();
+        if !(rare && self.has_several(shared, hash, name, block)) {
+            let same = |known| low_of(shared, known) == low;
+            if !self.primary.insert(hash, block, same) {
+                self.has_several(shared, hash, name, block);
             }
-            _ => self.add_other(name, block),
         }
+        self.bindings += 1;
         shared.name_word(block).store(low, Relaxed);
         if low == 0 {
             self.zero.insert(block);
@@ -130,38 +136,70 @@ impl Places {
         }
     }
 
+    /// Lists a binding where there is another one of its name.
+    fn has_several(&mut self, shared: &Shared, hash: u64, name: Name, block: Block) -> bool {
+        let low = name.low();
+        if let Some(list) = self.several.get_mut(&low) {
+            list.push((name, block));
+            return true;
+        }
+        let Some(other) = self.find(shared, hash, low) else {
+            return false;
+        };
+        let removed = self.primary.remove(hash, other.1) || self.further.remove(hash, other.1);
+        debug_assert!(removed, "a name without a list has a slot");
+        self.several.insert(low, vec![other, (name, block)]);
+        true
+    }
+
+    /// The only binding of a name that has a slot.
+    fn find(&self, shared: &Shared, hash: u64, low: u64) -> Option<(Name, Block)> {
+        let same = |block| low_of(shared, block) == low;
+        if let Some(block) = self.primary.find(hash, same) {
+            let name = self.primary(shared, block);
+            return Some((name.expect("what has a slot is bound"), block));
+        }
+        let mut name = None;
+        let block = self.further.find(hash, |block| {
+            let mut aliases = self.aliases.get(&block).into_iter().flatten();
+            name = aliases.find(|alias| alias.low() == low).copied();
+            name.is_some()
+        });
+        name.zip(block)
+    }
+
     /// Whether consecutive blocks have just these primary names; may be false
     /// for rare kinds of names where it is so.
     pub(crate) fn are_primary(&self, shared: &Shared, first: Block, names: &[Name]) -> bool {
-        let words = shared.name_words(first, names.len());
+        let blocks = shared.blocks(first, names.len()).chunks_exact(2);
         self.wide.is_empty()
-            && words.iter().zip(names).all(|(word, name)| {
+            && blocks.zip(names).all(|(words, name)| {
                 let low = name.low();
-                low != 0 && name.wide() == 0 && word.load(Relaxed) == low
+                low != 0 && name.wide() == 0 && words[1].load(Relaxed) == low
             })
     }
 
-    /// Unbinds all names of a block.
-    pub(crate) fn purge(&mut self, shared: &Shared, block: Block) {
-        if let Some(name) = self.primary(shared, block) {
-            self.unbind_primary(shared, block, name);
-        }
-        if self.aliases.is_empty() {
-            return;
-        }
-        for name in self.aliases.remove(&block).unwrap_or_default() {
-            self.remove_other(name, block);
+    /// Unbinds all names of consecutive blocks.
+    pub(crate) fn purge(&mut self, shared: &Shared, first: Block, count: usize) {
+        let words = shared.blocks(first, count);
+        self.touch(words.chunks_exact(2).map(|words| words[1].load(Relaxed)));
+        for offset in (first.offset()..).take(count) {
+            let block = Block::new(first.run(), offset);
+            if let Some(name) = self.primary(shared, block) {
+                self.unbind(shared, block, name, Standing::Primary);
+                self.forget_primary(shared, block, name);
+            }
+            if self.aliases.is_empty() {
+                continue;
+            }
+            let aliases = self.aliases.remove(&block).unwrap_or_default();
+            for (number, name) in aliases.into_iter().enumerate() {
+                self.unbind(shared, block, name, Standing::Alias(number));
+            }
         }
     }
 
-    fn unbind_primary(&mut self, shared: &Shared, block: Block, name: Name) {
-        let hash = mix(name.low());
-        match self.primary[shard(hash)].find_entry(hash, |&known| known == block) {
-            Ok(entry) => {
-                entry.remove();
-            }
-            Err(_) => self.remove_other(name, block),
-        }
+    fn forget_primary(&mut self, shared: &Shared, block: Block, name: Name) {
         if name.low() == 0 {
             self.zero.remove(&block);
         }
@@ -171,84 +209,83 @@ impl Places {
         shared.name_word(block).store(0, Relaxed);
     }
 
+    fn unbind(&mut self, shared: &Shared, block: Block, name: Name, standing: Standing) {
+        let hash = mix(name.low());
+        self.bindings -= 1;
+        if !self.several.is_empty()
+            && let Some(list) = self.several.get_mut(&name.low())
+        {
+            list.retain(|binding| *binding != (name, block));
+            if let [(left, of)] = list[..] {
+                self.several.remove(&name.low());
+                let table = if self.primary(shared, of) == Some(left) {
+                    &mut self.primary
+                } else {
+                    &mut self.further
+                };
+                table.insert(hash, of, |_| false);
+            }
+            return;
+        }
+        let table = match standing {
+            Standing::Primary => &mut self.primary,
+            Standing::Alias(_) => &mut self.further,
+        };
+        let removed = table.remove(hash, block);
+        debug_assert!(removed, "a name without a list has a slot");
+    }
+
     /// The blocks that a name is bound to, the oldest meaning first. Some may
     /// be held by nobody any more.
     pub(crate) fn meanings(&self, shared: &Shared, name: Name) -> Meanings {
-        let hash = mix(name.low());
-        let first = self
-            .find_primary(shared, hash, name.low())
-            .filter(|&block| {
-                let primary = self.primary(shared, block);
-                primary.is_some_and(|primary| primary.matches(name))
-            });
-        if self.others_count == 0 {
+        if !self.several.is_empty()
+            && let Some(list) = self.several.get(&name.low())
+        {
+            let mut blocks = Vec::with_capacity(list.len());
+            for (other, block) in list {
+                // A block that several of its names match is one meaning.
+                if other.matches(name) && !blocks.contains(block) {
+                    blocks.push(*block);
+                }
+            }
+            let mut blocks = blocks.into_iter();
             return Meanings {
-                first,
-                rest: Vec::new(),
+                first: blocks.next(),
+                rest: blocks.collect(),
             };
         }
-        let mut rest: Vec<Binding> = self.others[shard(hash)]
-            .iter_hash(hash)
-            .filter(|binding| binding.name.matches(name))
-            .copied()
-            .collect();
-        rest.sort_unstable_by_key(|binding| binding.age);
-        let mut meanings = Meanings {
-            first,
-            rest: Vec::with_capacity(rest.len()),
-        };
-        // A block that several of its names match is one meaning.
-        for binding in rest {
-            if !meanings.iter().any(|block| block == binding.block) {
-                meanings.rest.push(binding.block);
-            }
+        let found = self.find(shared, mix(name.low()), name.low());
+        let found = found.filter(|(other, _)| other.matches(name));
+        Meanings {
+            first: found.map(|(_, block)| block),
+            rest: Vec::new(),
         }
-        meanings
     }
 
-    fn find_primary(&self, shared: &Shared, hash: u64, low: u64) -> Option<Block> {
-        self.primary[shard(hash)]
-            .find(hash, |&block| low_of(shared, block) == low)
-            .copied()
+    /// The only meaning of a name, where it is quick to tell.
+    pub(crate) fn sole(&self, shared: &Shared, name: Name) -> Option<Block> {
+        let same = |block| low_of(shared, block) == name.low();
+        self.is_usual(name)
+            .then(|| self.primary.find(mix(name.low()), same))?
     }
 
-    fn has_other(&self, hash: u64, low: u64) -> bool {
-        self.others_count > 0
-            && self.others[shard(hash)]
-                .find(hash, |binding| binding.name.low() == low)
-                .is_some()
-    }
-
-    fn add_other(&mut self, name: Name, block: Block) {
-        let hash = mix(name.low());
-        let age = self.clock;
-        self.clock += 1;
-        self.others_count += 1;
-        self.others[shard(hash)].insert_unique(hash, Binding { name, block, age }, |binding| {
-            mix(binding.name.low())
-        });
-    }
-
-    fn remove_other(&mut self, name: Name, block: Block) {
-        let hash = mix(name.low());
-        let same = |binding: &Binding| binding.block == block && binding.name == name;
-        let entry = self.others[shard(hash)].find_entry(hash, same);
-        entry.expect("a binding of the block").remove();
-        self.others_count -= 1;
+    /// Whether a name means the block whose primary name it is and no other.
+    pub(crate) fn is_usual(&self, name: Name) -> bool {
+        let several = !self.several.is_empty() && self.several.contains_key(&name.low());
+        name.low() != 0 && name.wide() == 0 && self.wide.is_empty() && !several
     }
 
     /// How many bindings there are.
     pub(crate) fn len(&self) -> usize {
-        let primary: usize = self.primary.iter().map(HashTable::len).sum();
-        primary + self.others_count
+        self.bindings
     }
 
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        let primary: usize = self.primary.iter().map(HashTable::allocation_size).sum();
-        let others: usize = self.others.iter().map(HashTable::allocation_size).sum();
-        let aliases = self.aliases.capacity() * 40 + self.aliases.len() * 64;
-        primary + others + aliases + (self.wide.capacity() + self.zero.capacity()) * 17
+        let several = self.several.capacity() * 33 + self.several.len() * 64;
+        let aliases = self.aliases.capacity() * 33 + (self.bindings - self.primary.len()) * 20;
+        let rare = (self.wide.capacity() + self.zero.capacity()) * 17;
+        self.primary.bytes() + self.further.bytes() + several + aliases + rare
     }
 }
 

@@ -11,15 +11,14 @@
 //! answer            w1 43   w2 52   w3 9
 //! ```
 //!
-//! Most claims begin at the run's first block and are counted as they are read.
-//! Holders with claims that do not, and holders of chunked tiers or of units
-//! that count only as a whole, are counted from the copies.
+//! Holders of chunked tiers or of units that count only as a whole are counted
+//! from the copies at the end; see `count` for all others.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::claims::{Claim, partition};
-use crate::count::Counts;
+use crate::count::{Counts, Stretch};
 use crate::error::Forked;
 use crate::found::Row;
 use crate::keys::Keys;
@@ -33,12 +32,15 @@ use crate::version::{self, Patience};
 /// A part of the query that lies in one run.
 #[derive(Clone, Debug)]
 struct Segment {
-    /// The query's block where it begins.
-    start: u32,
-    /// Blocks that agree.
-    agreed: u16,
+    stretch: Stretch,
     /// The run's claims, into `Walk::words`.
     words: Range<usize>,
+}
+
+impl Segment {
+    fn end(&self) -> u32 {
+        self.stretch.start + u32::from(self.stretch.agreed)
+    }
 }
 
 /// Scratch memory of one reader, kept between its queries.
@@ -50,30 +52,31 @@ pub struct Walk {
     words: Vec<u64>,
     segments: Vec<Segment>,
     pub(crate) counts: Counts,
+    /// The rows of candidates, in their order.
+    pub(crate) chosen: Vec<Row>,
 }
 
 impl Walk {
     /// Blocks of the query that the last walk found in the index.
     pub(crate) fn known(&self) -> u32 {
-        let last = self.segments.last();
-        last.map_or(0, |last| last.start + u32::from(last.agreed))
+        self.segments.last().map_or(0, Segment::end)
     }
 
-    /// Walks the query that `keys` holds; the rows are those of holders with
-    /// any depth. `exhaustive` = to its end even where nobody is left.
+    /// Walks the query that `keys` holds and counts its rows. `exhaustive` = to
+    /// its end even where nobody is left.
     pub(crate) fn run(
         &mut self,
         shared: &Shared,
         keys: &mut Keys<'_>,
         cascading: bool,
         exhaustive: bool,
-    ) -> Result<Vec<Row>, Forked> {
+    ) -> Result<(), Forked> {
         self.words.clear();
         self.segments.clear();
         self.counts.begin();
         self.walk(shared, keys, cascading, exhaustive)?;
         let mut counts = std::mem::take(&mut self.counts);
-        let rows = counts.finish(|holder| {
+        counts.finish(|holder| {
             let tiers = self.tiers(shared, holder);
             if cascading {
                 cascade(&tiers)
@@ -82,7 +85,7 @@ impl Walk {
             }
         });
         self.counts = counts;
-        Ok(rows)
+        Ok(())
     }
 
     fn walk(
@@ -103,10 +106,10 @@ impl Walk {
                 patience.wait(&shared.process)?;
                 continue;
             };
-            at += usize::from(segment.agreed);
+            at = segment.end() as usize;
             let words = &self.words[segment.words.clone()];
-            let part = (segment.start, segment.agreed);
-            let going_on = self.counts.segment(shared, words, part, all_special);
+            let counts = &mut self.counts;
+            let going_on = counts.segment(shared, words, segment.stretch, all_special);
             self.segments.push(segment);
             if !(going_on || exhaustive) {
                 break;
@@ -131,17 +134,21 @@ impl Walk {
             if let Some(before) = version::current(record.version()) {
                 self.words.truncate(base);
                 let tail = record.tail();
-                let parts = record.keys(&shared.arena).zip(record.claims(&shared.arena));
-                let agreed = parts.map(|(keys, claims)| {
+                let parts = record
+                    .blocks(&shared.arena)
+                    .zip(record.claims(&shared.arena));
+                let agreed = parts.map(|(blocks, claims)| {
                     self.words
                         .extend(claims.iter().map(|word| word.load(Relaxed)));
-                    agreed(query, keys, tail, at)
+                    agreed(query, blocks, tail, at)
                 });
                 if version::unchanged(record.version(), before) {
                     let agreed = agreed.filter(|&agreed| agreed > 0);
                     return Ok(agreed.map(|agreed| Segment {
-                        start: at as u32,
-                        agreed: agreed as u16,
+                        stretch: Stretch {
+                            start: at as u32,
+                            agreed: agreed as u16,
+                        },
                         words: base..self.words.len(),
                     }));
                 }
@@ -178,21 +185,21 @@ impl Walk {
     fn claims(&self, shared: &Shared, holder: u32) -> impl Iterator<Item = (Identity, Range<u32>)> {
         let claims = self.segments.iter().flat_map(move |segment| {
             let words = self.words[segment.words.clone()].iter();
-            words.map(move |&word| (segment, Claim::unpack(word)))
+            words.map(move |&word| (segment.stretch, Claim::unpack(word)))
         });
-        claims.filter_map(move |(segment, claim)| {
+        claims.filter_map(move |(stretch, claim)| {
             let member = shared.members.record(claim.number())[0].load(Relaxed);
             let member = Identity::unpack(member).filter(|member| member.holder == holder)?;
             let range = match member.role {
                 Role::Shadow => return None,
-                Role::Unit if claim.end > segment.agreed => return None,
+                Role::Unit if claim.end > stretch.agreed => return None,
                 Role::Unit => {
-                    let end = segment.start + u32::from(claim.end);
+                    let end = stretch.start + u32::from(claim.end);
                     end.saturating_sub(u32::from(claim.start))..end
                 }
                 Role::Plain => {
-                    let end = claim.end.min(segment.agreed);
-                    segment.start + u32::from(claim.start)..segment.start + u32::from(end)
+                    let end = claim.end.min(stretch.agreed);
+                    stretch.start + u32::from(claim.start)..stretch.start + u32::from(end)
                 }
             };
             (range.start < range.end).then_some((member, range))
@@ -210,9 +217,9 @@ impl Walk {
                 let Some(member) = Identity::unpack(member) else {
                     continue;
                 };
-                let range = claim.range();
-                let start = segment.start + u32::from(range.start);
-                let end = segment.start + u32::from(range.end.min(segment.agreed));
+                let (range, stretch) = (claim.range(), segment.stretch);
+                let start = stretch.start + u32::from(range.start);
+                let end = stretch.start + u32::from(range.end.min(stretch.agreed));
                 if member.holder == holder {
                     for block in start..end {
                         held[block as usize] |= 1 << member.tier as u8;
@@ -227,18 +234,16 @@ impl Walk {
 /// How many of a run's keys agree with the query from block `at` on. Equal keys
 /// mean equal prefixes, so the last one that can be compared decides; the run's
 /// last one is at hand without a look at the others.
-fn agreed(query: &mut Keys<'_>, keys: &[AtomicU64], tail: u64, at: usize) -> usize {
-    let limit = keys.len().min(query.total() - at);
+fn agreed(query: &mut Keys<'_>, blocks: &[AtomicU64], tail: u64, at: usize) -> usize {
+    let length = blocks.len() / 2;
+    let limit = length.min(query.total() - at);
+    let key = |block: usize| blocks[block * 2].load(Relaxed);
     let mut agreed = 0;
     while agreed < limit {
         let end = limit.min(query.reach(at + agreed + 1) - at);
-        let last = if end == keys.len() {
-            tail
-        } else {
-            keys[end - 1].load(Relaxed)
-        };
+        let last = if end == length { tail } else { key(end - 1) };
         if last != query.known(at + end - 1) {
-            let same = |i: usize| keys[agreed + i].load(Relaxed) == query.known(at + agreed + i);
+            let same = |i: usize| key(agreed + i) == query.known(at + agreed + i);
             return agreed + partition(end - 1 - agreed, same);
         }
         agreed = end;

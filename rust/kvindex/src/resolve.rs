@@ -4,6 +4,7 @@ use crate::event::Name;
 use crate::member::Role;
 use crate::profile::Profile;
 use crate::run::Block;
+use crate::store::Store;
 use crate::writer::Writer;
 
 /// The namespace that an event names; `None` = it says nothing, empty = none.
@@ -107,13 +108,8 @@ impl Writer {
 
     /// Whether a plain member that holds a block does so under that name.
     pub(crate) fn has_name(&self, member: u32, block: Block, name: Name) -> bool {
-        match self.members.get(member).copies.get(&block) {
-            Some(copies) => copies.iter().any(|copies| copies.name.matches(name)),
-            None => self
-                .store
-                .places
-                .primary(&self.store.shared, block)
-                .is_some_and(|primary| primary.matches(name)),
-        }
+        let Store { places, shared, .. } = &self.store;
+        let copies = &self.members.get(member).copies;
+        copies.have(places, shared, block, name)
     }
 }

@@ -17,8 +17,6 @@ pub struct Names {
     roster: Option<Arc<()>>,
     version: u64,
     holders: Vec<Name>,
-    /// Their ranks; the largest number for those that are gone.
-    by_holder: Vec<u64>,
     /// The ranks of each worker and their holders, ascending by rank.
     workers: HashMap<Arc<str>, Vec<(u32, u32)>>,
 }
@@ -39,10 +37,6 @@ impl Names {
             roster: Some(roster.clone()),
             version,
             holders: names.to_vec(),
-            by_holder: names
-                .iter()
-                .map(|name| name.as_ref().map_or(u64::MAX, |(_, rank)| u64::from(*rank)))
-                .collect(),
             workers,
         }
     }
@@ -53,19 +47,9 @@ impl Names {
         name.map(|(worker, rank)| (worker, *rank))
     }
 
-    /// The rank of a holder; `None` where it is gone.
-    pub(crate) fn rank(&self, holder: u32) -> Option<u32> {
-        u32::try_from(*self.by_holder.get(holder as usize)?).ok()
-    }
-
     /// The ranks of a worker and their holders, ascending by rank.
     pub(crate) fn ranks(&self, worker: &str) -> &[(u32, u32)] {
         self.workers.get(worker).map_or(&[], Vec::as_slice)
-    }
-
-    /// Holder numbers are below this.
-    pub(crate) fn bound(&self) -> usize {
-        self.holders.len()
     }
 }
 
@@ -91,13 +75,13 @@ impl Roster {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Brings a reader's copy up to date.
-    pub(crate) fn refresh(&self, known: &mut Arc<Names>) {
+    /// Brings a reader's copy up to date; whether it was not.
+    pub(crate) fn refresh(&self, known: &mut Arc<Names>) -> bool {
         let own = known.roster.as_ref();
         let own = own.is_some_and(|roster| Arc::ptr_eq(roster, &self.identity));
         // ORDERING: Acquire pairs with the Release in `set`.
         if own && self.version.load(Ordering::Acquire) == known.version {
-            return;
+            return false;
         }
         let mut inner = self.inner.lock().expect("nothing panics with this lock");
         let version = self.version.load(Ordering::Relaxed);
@@ -105,5 +89,6 @@ impl Roster {
             inner.1 = Arc::new(Names::new(&self.identity, version, &inner.0));
         }
         *known = inner.1.clone();
+        true
     }
 }

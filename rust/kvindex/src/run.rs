@@ -5,18 +5,20 @@
 //! other child begins a run of its own, found through the head table.
 //!
 //! ```text
-//! record   version | tail key | keys address, length | claims address, class
-//!          claim count, keys class | three claims, where no more are needed
-//! keys     one chain key a block, then one engine hash a block
+//! record   version | tail key | blocks' address, length | claims' address, class
+//!          claim count, blocks' class | three claims, where no more are needed
+//! blocks   chain key, engine hash of each block
 //! claims   sorted words, see `claims`
 //! ```
 //!
 //! # Consistency
 //!
-//! A record, its keys and its claims are written under the record's version: a
+//! A record, its blocks and its claims are written under the record's version: a
 //! reader sees all of them as they were before a write or after it.
 
 use crate::arena::{ADDRESS_BITS, Arena, Table, class_words};
+use crate::claims::Range;
+use crate::event::Name;
 use crate::head::Heads;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
@@ -28,7 +30,7 @@ pub(crate) const INLINE: usize = 3;
 
 pub(crate) const VERSION: usize = 0;
 pub(crate) const TAIL: usize = 1;
-pub(crate) const KEYS: usize = 2;
+pub(crate) const BLOCKS: usize = 2;
 pub(crate) const CLAIMS: usize = 3;
 pub(crate) const COUNT: usize = 4;
 const FIRST_CLAIM: usize = 5;
@@ -100,20 +102,20 @@ impl<'a> Record<'a> {
 
     /// Blocks in the run; 0 for a run that is not in use.
     pub(crate) fn len(self) -> usize {
-        self.load(KEYS) as usize & 0xffff
+        self.load(BLOCKS) as usize & 0xffff
     }
 
-    pub(crate) fn keys_address(self) -> u64 {
-        self.load(KEYS) >> 16
+    pub(crate) fn blocks_address(self) -> u64 {
+        self.load(BLOCKS) >> 16
     }
 
-    pub(crate) fn keys_class(self) -> u8 {
+    pub(crate) fn blocks_class(self) -> u8 {
         self.load(COUNT) as u8
     }
 
-    /// Blocks that the keys' memory has room for.
+    /// Blocks that there is memory for.
     pub(crate) fn capacity(self) -> usize {
-        (class_words(self.keys_class()) / 2).min(MAX_BLOCKS)
+        (class_words(self.blocks_class()) / 2).min(MAX_BLOCKS)
     }
 
     pub(crate) fn count(self) -> usize {
@@ -128,9 +130,10 @@ impl<'a> Record<'a> {
         (self.load(CLAIMS) >> ADDRESS_BITS) as u8
     }
 
-    /// The chain keys; `None` only in the middle of a write.
-    pub(crate) fn keys(self, arena: &'a Arena) -> Option<&'a [AtomicU64]> {
-        arena.get(self.keys_address(), self.len())
+    /// Chain key and engine hash of each block; `None` only in the middle of a
+    /// write.
+    pub(crate) fn blocks(self, arena: &'a Arena) -> Option<&'a [AtomicU64]> {
+        arena.get(self.blocks_address(), self.len() * 2)
     }
 
     /// The claims; `None` only in the middle of a write.
@@ -154,23 +157,50 @@ impl Shared {
         }
     }
 
+    /// For the writer: chain key and engine hash of consecutive blocks.
+    pub(crate) fn blocks(&self, first: Block, count: usize) -> &[AtomicU64] {
+        let address = self.record(first.run()).blocks_address();
+        let offset = u64::from(first.offset()) * 2;
+        self.arena.words(address + offset, count * 2)
+    }
+
     /// For the writer: the chain key of a block.
     pub(crate) fn key(&self, block: Block) -> u64 {
-        let record = self.record(block.run());
-        let offset = u64::from(block.offset());
-        self.arena.words(record.keys_address() + offset, 1)[0].load(Relaxed)
+        self.blocks(block, 1)[0].load(Relaxed)
     }
 
     /// For the writer: where a block's engine hash is kept.
     pub(crate) fn name_word(&self, block: Block) -> &AtomicU64 {
-        &self.name_words(block, 1)[0]
+        &self.blocks(block, 1)[1]
     }
 
-    /// For the writer: where the engine hashes of consecutive blocks are kept.
-    pub(crate) fn name_words(&self, first: Block, count: usize) -> &[AtomicU64] {
-        let record = self.record(first.run());
-        let offset = record.capacity() as u64 + u64::from(first.offset());
-        self.arena.words(record.keys_address() + offset, count)
+    /// For the writer: the blocks around `first` whose engine hashes are these,
+    /// one after the other in either direction, as far as they go on in `within`
+    /// and are usual; `first` has the first of the names.
+    pub(crate) fn side_by_side(
+        &self,
+        first: Block,
+        within: &Range,
+        names: &[Name],
+        usual: impl Fn(Block, Name) -> bool,
+    ) -> Range {
+        let (run, start) = (first.run(), first.offset());
+        let words = self.blocks(Block::new(run, 0), usize::from(within.end));
+        let next = |(offset, name): &(u16, &Name)| {
+            let low = words[usize::from(*offset) * 2 + 1].load(Relaxed);
+            low == name.low() && usual(Block::new(run, *offset), **name)
+        };
+        if !usual(first, names[0]) {
+            return start..start;
+        }
+        let rest = &names[1..];
+        let ahead = (start + 1..within.end).zip(rest).take_while(next).count();
+        if ahead > 0 {
+            return start..start + 1 + ahead as u16;
+        }
+        let behind = (within.start..start).rev().zip(rest);
+        let behind = behind.take_while(next).count();
+        start - behind as u16..start + 1
     }
 
     /// For the writer: the claims of a run.

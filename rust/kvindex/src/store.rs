@@ -9,12 +9,13 @@
 
 use std::sync::Arc;
 
-use crate::arena::{Allocator, Table, class_for, class_words};
+use crate::arena::{Allocator, Table, class_for};
 use crate::claims::{Claim, Range};
 use crate::mix::MixMap;
 use crate::namespace::{Namespace, Namespaces};
 use crate::place::Places;
-use crate::run::{Block, COUNT, KEYS, MAX_BLOCKS, Record, Shared, TAIL};
+use crate::run::{BLOCKS, Block, COUNT, MAX_BLOCKS, Record, Shared, TAIL};
+use crate::slots::MAX_RUNS;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::version;
 
@@ -228,12 +229,12 @@ impl Store {
     }
 
     fn agreeing(&self, run: u32, start: usize, keys: &[u64]) -> Piece {
-        let stored = self.record(run).keys(&self.shared.arena);
-        let stored = &stored.expect("the writer sees whole records")[start..];
+        let stored = self.record(run).blocks(&self.shared.arena);
+        let stored = &stored.expect("the writer sees whole records")[start * 2..];
         let same = stored
-            .iter()
+            .chunks_exact(2)
             .zip(keys)
-            .take_while(|(stored, key)| stored.load(Relaxed) == **key);
+            .take_while(|(stored, key)| stored[0].load(Relaxed) == **key);
         Piece {
             run,
             start: start as u16,
@@ -271,6 +272,10 @@ impl Store {
 
     fn add_run(&mut self, parent: Option<Block>, namespace: &Namespace) -> u32 {
         let run = self.free_runs.pop().unwrap_or_else(|| {
+            assert!(
+                self.next_run < MAX_RUNS,
+                "an index has fewer than 2^28 runs"
+            );
             self.next_run += 1;
             self.next_run - 1
         });
@@ -296,24 +301,24 @@ impl Store {
     fn append(&mut self, run: u32, keys: &[u64]) {
         let len = self.record(run).len();
         self.resize(run, len + keys.len());
-        let record = self.record(run);
-        let (address, capacity) = (record.keys_address(), record.capacity());
-        let words = self.shared.arena.words(address, capacity * 2);
+        let address = self.record(run).blocks_address() + len as u64 * 2;
+        let words = self.shared.arena.words(address, keys.len() * 2);
         // Readers do not look behind the length, so only its change is a write.
-        for (offset, key) in (len..).zip(keys) {
-            words[offset].store(*key, Relaxed);
-            words[capacity + offset].store(0, Relaxed);
+        for (words, key) in words.chunks_exact(2).zip(keys) {
+            words[0].store(*key, Relaxed);
+            words[1].store(0, Relaxed);
         }
         self.set_length(run, len + keys.len());
     }
 
     fn set_length(&self, run: u32, len: usize) {
         let record = self.record(run);
-        let address = record.keys_address();
-        let tail = self.shared.arena.words(address, len)[len - 1].load(Relaxed);
+        let address = record.blocks_address();
+        let tail = address + (len as u64 - 1) * 2;
+        let tail = self.shared.arena.words(tail, 1)[0].load(Relaxed);
         version::begin(record.version());
         record.words[TAIL].store(tail, Relaxed);
-        record.words[KEYS].store((address << 16) | len as u64, Relaxed);
+        record.words[BLOCKS].store((address << 16) | len as u64, Relaxed);
         version::end(record.version());
     }
 
@@ -321,24 +326,22 @@ impl Store {
     /// too much.
     fn resize(&mut self, run: u32, blocks: usize) {
         let record = self.shared.record(run);
-        let (old, old_class) = (record.keys_address(), record.keys_class());
+        let (old, old_class) = (record.blocks_address(), record.blocks_class());
         let (len, capacity) = (record.len(), record.capacity());
         let class = class_for(blocks * 2);
         if len > 0 && capacity >= blocks && old_class < class + 6 {
             return;
         }
         let new = self.free.allocate(&self.shared.arena, class);
-        let room = (class_words(class) / 2).min(MAX_BLOCKS);
-        let target = self.shared.arena.words(new, room * 2);
         if len > 0 {
-            let source = self.shared.arena.words(old, capacity * 2);
-            for i in 0..len {
-                target[i].store(source[i].load(Relaxed), Relaxed);
-                target[room + i].store(source[capacity + i].load(Relaxed), Relaxed);
+            let target = self.shared.arena.words(new, len * 2);
+            let source = self.shared.arena.words(old, len * 2);
+            for (target, source) in target.iter().zip(source) {
+                target.store(source.load(Relaxed), Relaxed);
             }
         }
         version::begin(record.version());
-        record.words[KEYS].store((new << 16) | len as u64, Relaxed);
+        record.words[BLOCKS].store((new << 16) | len as u64, Relaxed);
         let count = (record.count() as u64) << 32;
         record.words[COUNT].store(count | u64::from(class), Relaxed);
         version::end(record.version());
@@ -369,17 +372,15 @@ impl Store {
     }
 
     fn purge(&mut self, run: u32, range: &Range) {
-        for offset in range.clone() {
-            self.places.purge(&self.shared, Block::new(run, offset));
-        }
+        let first = Block::new(run, range.start);
+        let count = usize::from(range.end - range.start);
+        self.places.purge(&self.shared, first, count);
     }
 
     /// To be called when claims on a range have gone: counts what nobody holds
     /// now and shortens the run.
     pub(crate) fn settle(&mut self, run: u32, range: &Range) {
-        for gap in self.uncovered(run, range) {
-            self.held -= u64::from(gap.end - gap.start);
-        }
+        self.held -= self.unheld(run, range);
         if usize::from(range.end) == self.record(run).len() {
             self.trim(run);
         }
@@ -410,9 +411,9 @@ impl Store {
         let kept: Vec<u64> = claims.iter().copied().filter(alive).collect();
         if kept.len() < claims.len() {
             let len = self.record(run).len() as u16;
-            let before: u64 = sizes(&self.uncovered(run, &(0..len)));
+            let before = self.unheld(run, &(0..len));
             self.splice(run, 0..claims.len(), &kept);
-            let after: u64 = sizes(&self.uncovered(run, &(0..len)));
+            let after = self.unheld(run, &(0..len));
             self.held -= after - before;
             self.trim(run);
         }
@@ -467,9 +468,9 @@ impl Store {
         let record = self.shared.record(run);
         let head = self.shared.key(Block::new(run, 0));
         self.shared.heads.remove(&self.shared.arena, head);
-        let (address, class) = (record.keys_address(), record.keys_class());
+        let (address, class) = (record.blocks_address(), record.blocks_class());
         version::begin(record.version());
-        record.words[KEYS].store(0, Relaxed);
+        record.words[BLOCKS].store(0, Relaxed);
         record.words[COUNT].store(0, Relaxed);
         version::end(record.version());
         self.free.release(&self.shared.arena, address, class);
@@ -489,11 +490,4 @@ impl Store {
         }
         Some(parent)
     }
-}
-
-fn sizes(ranges: &[Range]) -> u64 {
-    ranges
-        .iter()
-        .map(|range| u64::from(range.end - range.start))
-        .sum()
 }

@@ -31,6 +31,8 @@ pub(crate) struct Writer {
     pub(crate) block_size: u32,
     pub(crate) orphan_blocks: u32,
     pub(crate) registered_only: bool,
+    /// Memory for the chain keys of a store.
+    pub(crate) keys: Vec<u64>,
     cursor: u32,
     /// Holders that were removed since the sweep under way began; and before.
     ended: Vec<u32>,
@@ -50,6 +52,7 @@ impl Writer {
             block_size: config.block_size,
             orphan_blocks: config.orphan_blocks,
             registered_only: config.registered_only,
+            keys: Vec::new(),
             cursor: 0,
             ended: Vec::new(),
             sweeping: Vec::new(),

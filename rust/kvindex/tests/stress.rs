@@ -252,7 +252,7 @@ fn test_candidates_are_answered_in_order_while_workers_come_and_go() {
                 .unwrap();
             assert_eq!(found.rows.len(), workers.len());
             let named = workers.into_iter().map(|worker| (worker, 0));
-            let rows: Rows = named.zip(found.rows.iter().map(|row| row.tiers)).collect();
+            let rows: Rows = named.zip(found.rows.iter().map(Row::tiers)).collect();
             check(line, &rows, &settled);
         },
     );
@@ -350,7 +350,7 @@ fn without_copies(index: &Index, worker: &str) {
 }
 
 /// The first letter of a row's worker: `a` and `b` for visitors by their tail.
-fn letter(found: &Found, row: &Row) -> u8 {
+fn letter(found: &Found<'_>, row: &Row) -> u8 {
     let (worker, _) = found.names.get(row.holder).expect("a holder's name");
     worker.as_bytes()[0]
 }
@@ -385,13 +385,13 @@ fn test_a_crowded_run_is_read_whole_while_it_is_written() {
         let keys = Blocks::Chain(&lines[tail].keys);
         let found = index.find(&keys, &EVERYBODY, walk).unwrap();
         let mut stay = 0;
-        for row in &found.rows {
+        for row in found.rows {
             let letter = letter(&found, row);
             if letter == b's' {
-                assert_eq!(row.tiers, [SHARED as u32, 0, 0, 0]);
+                assert_eq!(row.tiers(), [SHARED as u32, 0, 0, 0]);
                 stay += 1;
             } else if letter != b"ab"[tail] {
-                assert!(row.depth <= SHARED as u32, "{row:?} of the other tail");
+                assert!(row.depth() <= SHARED as u32, "{row:?} of the other tail");
             }
         }
         assert_eq!(stay, CROWD, "all of the crowd");
@@ -420,9 +420,9 @@ fn test_nobody_is_taken_for_who_had_the_number_before() {
         let tail = random.below(2) as usize;
         let keys = Blocks::Chain(&lines[tail].keys);
         let found = index.find(&keys, &EVERYBODY, walk).unwrap();
-        for row in &found.rows {
+        for row in found.rows {
             assert_eq!(letter(&found, row), b"ab"[tail]);
-            assert_eq!(row.tiers, [SHARED as u32 + 8, 0, 0, 0]);
+            assert_eq!(row.tiers(), [SHARED as u32 + 8, 0, 0, 0]);
         }
     });
 }
@@ -468,7 +468,7 @@ fn test_runs_are_found_while_others_come_and_go_beside_them() {
     };
     run(1, write, |walk, _| {
         let found = index.find(&Blocks::Chain(&keys), &EVERYBODY, walk);
-        assert_eq!(found.unwrap().rows[0].tiers, [RUNS as u32, 0, 0, 0]);
+        assert_eq!(found.unwrap().rows[0].tiers(), [RUNS as u32, 0, 0, 0]);
     });
     assert!(index.stats().unwrap().runs >= 2 * RUNS);
 }

@@ -130,7 +130,7 @@ impl<V: Variant> Subject for Kvindex<V> {
         let found = find::<V>(&self.index, query, &mut self.walk);
         let row = |row: &kvindex::Row| {
             let (worker, _) = found.names.get(row.holder).expect("is there");
-            (worker[1..].parse().expect("a number"), row.depth)
+            (worker[1..].parse().expect("a number"), row.depth())
         };
         found.rows.iter().map(row).collect()
     }
@@ -144,7 +144,7 @@ impl<V: Variant> Subject for Kvindex<V> {
     }
 }
 
-fn find<V: Variant>(index: &Index, keys: &[u64], walk: &mut Walk) -> Found {
+fn find<'a, V: Variant>(index: &Index, keys: &[u64], walk: &'a mut Walk) -> Found<'a> {
     let found = index.find(&V::blocks(keys), &OPTIONS, walk);
     found.expect("no fork")
 }

@@ -124,7 +124,7 @@ fn missed(criterion: &mut Criterion, index: &Index, all: &[Held], random: &mut R
     group.finish();
 }
 
-fn find(index: &Index, blocks: &Blocks<'_>, walk: &mut Walk, rows: usize) -> Found {
+fn find(index: &Index, blocks: &Blocks<'_>, walk: &mut Walk, rows: usize) {
     let options = Options {
         candidates: None,
         weights: [1.0, 0.75, 0.25, 0.25],
@@ -132,5 +132,4 @@ fn find(index: &Index, blocks: &Blocks<'_>, walk: &mut Walk, rows: usize) -> Fou
     };
     let found = index.find(blocks, &options, walk).expect("no fork");
     assert_eq!(found.rows.len(), rows);
-    found
 }

@@ -160,9 +160,10 @@ impl Both {
             .find(&Blocks::Chain(&keys), &options, &mut self.walk);
         let found = found.unwrap();
         let expected = self.model.candidates(&expected, &candidates, &WEIGHTS);
-        let rows = found.rows.iter().map(|row| {
-            assert_eq!(row.depth, row.tiers.iter().sum::<u32>());
-            (row.rank, row.tiers)
+        let rows = found.rows.iter().zip(&candidates).map(|(row, candidate)| {
+            assert_eq!(row.depth(), row.tiers().iter().sum::<u32>());
+            let holder = found.names.get(row.holder).map(|(_, rank)| rank);
+            (candidate.rank.or(holder).unwrap_or(0), row.tiers())
         });
         assert_eq!(rows.collect::<Vec<_>>(), expected, "{walked:?} {path:?}");
     }
@@ -211,7 +212,7 @@ impl Both {
             let told = self.index.explain(&blocks, &key.0, key.1, &mut self.walk);
             let told = told.unwrap();
             let tiers = rows.get(&key).copied().unwrap_or_default();
-            assert_eq!((told.row.tiers, told.row.rank), (tiers, key.1));
+            assert_eq!(told.row.tiers(), tiers);
             assert_eq!(told.blocks, path.len() as u64);
             // Blocks that nobody holds may be known or not.
             let mut held = self.model.bits(&key, path);

@@ -52,14 +52,13 @@ pub(crate) fn apply(index: &Index, worker: &str, batch: Batch) -> Report {
 }
 
 /// An answer's rows by worker and rank.
-pub(crate) fn rows(found: &Found) -> BTreeMap<(String, u32), [u32; 4]> {
+pub(crate) fn rows(found: &Found<'_>) -> BTreeMap<(String, u32), [u32; 4]> {
     let mut rows = BTreeMap::new();
-    for row in &found.rows {
+    for row in found.rows {
         let (worker, rank) = found.names.get(row.holder).expect("a holder's name");
-        assert_eq!(rank, row.rank);
-        assert_eq!(row.depth, row.tiers.iter().sum::<u32>());
-        assert!(row.depth > 0, "a row without blocks");
-        let before = rows.insert((worker.to_string(), rank), row.tiers);
+        assert_eq!(row.depth(), row.tiers().iter().sum::<u32>());
+        assert!(row.depth() > 0, "a row without blocks");
+        let before = rows.insert((worker.to_string(), rank), row.tiers());
         assert_eq!(before, None, "one row a holder");
     }
     rows

@@ -1,0 +1,132 @@
+//! How often does a member hold a block, and under which names?
+//!
+//! A block that a member holds is held once, under its primary name, unless it
+//! is written down here. What is not too rare takes one word:
+//!
+//! ```text
+//! word   block (48 bits) | 0 | copies under the primary name (15)
+//! word   block (48 bits) | 1 | the alias that the one copy is under (15)
+//! ```
+
+use hashbrown::HashTable;
+
+use crate::event::Name;
+use crate::mix::{MixMap, mix};
+use crate::place::{Places, Standing};
+use crate::run::{Block, Shared};
+
+const CODE_BITS: u32 = 16;
+const ALIAS: u16 = 1 << 15;
+
+/// A name's copies of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copy {
+    pub(crate) name: Name,
+    pub(crate) count: u32,
+}
+
+/// The copies of one member's blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    words: HashTable<u64>,
+    /// Copies under several names, and what no word can hold.
+    lists: MixMap<Block, Vec<Copy>>,
+}
+
+fn hash(word: &u64) -> u64 {
+    mix(word >> CODE_BITS)
+}
+
+impl Copies {
+    fn code(&self, block: Block) -> Option<u16> {
+        let same = |word: &u64| word >> CODE_BITS == block.word();
+        let found = self.words.find(mix(block.word()), same);
+        found.map(|word| *word as u16)
+    }
+
+    /// Whether a block is held once, under its primary name.
+    pub(crate) fn is_usual(&self, block: Block) -> bool {
+        (self.words.is_empty() || self.code(block).is_none())
+            && (self.lists.is_empty() || !self.lists.contains_key(&block))
+    }
+
+    /// The copies of a block that is held.
+    pub(crate) fn get(&self, places: &Places, shared: &Shared, block: Block) -> Vec<Copy> {
+        if let Some(list) = self.lists.get(&block) {
+            return list.clone();
+        }
+        let code = self.code(block).unwrap_or(1);
+        if code & ALIAS != 0 {
+            let name = places.alias(block, usize::from(code & !ALIAS));
+            return vec![Copy { name, count: 1 }];
+        }
+        let primary = places.primary(shared, block);
+        vec![Copy {
+            name: primary.expect("a held block has a name"),
+            count: u32::from(code),
+        }]
+    }
+
+    /// Whether a block that is held is held under a name.
+    pub(crate) fn have(&self, places: &Places, shared: &Shared, block: Block, name: Name) -> bool {
+        if self.is_usual(block) {
+            let primary = places.primary(shared, block);
+            return primary.is_some_and(|primary| primary.matches(name));
+        }
+        let copies = self.get(places, shared, block);
+        copies.iter().any(|copy| copy.name.matches(name))
+    }
+
+    /// Sets the copies of a block that is held, or was.
+    pub(crate) fn set(&mut self, places: &Places, shared: &Shared, block: Block, copies: &[Copy]) {
+        let code = match copies {
+            [] => Some(1),
+            [Copy { name, count }] => match (places.standing(shared, block, *name), *count) {
+                (Standing::Primary, count @ ..0x8000) => Some(count as u16),
+                (Standing::Alias(number @ ..0x8000), 1) => Some(ALIAS | number as u16),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.set_code(block, code.unwrap_or(1));
+        if code.is_none() {
+            self.lists.insert(block, copies.to_vec());
+        } else if !self.lists.is_empty() {
+            self.lists.remove(&block);
+        }
+    }
+
+    /// Says that a block is held once, under its name of that standing.
+    pub(crate) fn begin(&mut self, block: Block, name: Name, standing: Standing) {
+        match standing {
+            Standing::Primary => {}
+            Standing::Alias(number @ ..0x8000) => self.set_code(block, ALIAS | number as u16),
+            Standing::Alias(_) => {
+                self.lists.insert(block, vec![Copy { name, count: 1 }]);
+            }
+        }
+    }
+
+    fn set_code(&mut self, block: Block, code: u16) {
+        if code == 1 && self.words.is_empty() {
+            return;
+        }
+        let word = block.word() << CODE_BITS | u64::from(code);
+        let same = |other: &u64| other >> CODE_BITS == block.word();
+        match self.words.find_entry(hash(&word), same) {
+            Ok(entry) if code == 1 => {
+                entry.remove();
+            }
+            Ok(mut entry) => *entry.get_mut() = word,
+            Err(_) if code == 1 => {}
+            Err(_) => {
+                self.words.insert_unique(hash(&word), word, hash);
+            }
+        }
+    }
+
+    /// Bytes of memory, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.words.allocation_size() + self.lists.capacity() * 33 + self.lists.len() * 64
+    }
+}

@@ -1,0 +1,140 @@
+//! And who does not any more? What a removal takes away.
+
+use crate::event::{Name, Tier};
+use crate::hold::Target;
+use crate::member::Role;
+use crate::run::Block;
+use crate::store::Store;
+use crate::writer::Writer;
+
+impl Writer {
+    /// Gives up the blocks of leading names at once, where they lie side by side
+    /// and nothing about them is rare; how many. After 0 the first name is to be
+    /// released by itself.
+    pub(crate) fn release_piece(&mut self, holder: u32, tier: Tier, names: &[Name]) -> usize {
+        let Some(member) = self.sole_member(holder, tier) else {
+            return 0;
+        };
+        let first = self.store.places.sole(&self.store.shared, names[0]);
+        let Some(first) = first.filter(|first| self.store.tidy(first.run())) else {
+            return 0;
+        };
+        let run = first.run();
+        let Some(claimed) = self.store.claim_around(run, member, first.offset()) else {
+            return 0;
+        };
+        let Store { places, shared, .. } = &self.store;
+        let copies = &self.members.get(member).copies;
+        let usual = |block, name| copies.is_usual(block) && places.is_usual(name);
+        let range = shared.side_by_side(first, &claimed, names, usual);
+        if range.is_empty() {
+            return 0;
+        }
+        self.store.uncover(run, member, &range);
+        let count = range.end - range.start;
+        self.holders.get_mut(holder).held[tier as usize] -= u64::from(count);
+        self.store.settle(run, &range);
+        usize::from(count)
+    }
+
+    /// The one member of a holder's tier, where nothing waits.
+    fn sole_member(&self, holder: u32, tier: Tier) -> Option<u32> {
+        let holder = self.holders.get(holder);
+        let [slot] = holder.members[tier as usize][..] else {
+            return None;
+        };
+        let simple = slot.role == Role::Plain && holder.waiting.blocks == 0;
+        simple.then_some(slot.number)
+    }
+
+    /// Takes one copy of everything that a holder holds on a tier under a name;
+    /// whether there was anything.
+    pub(crate) fn release(&mut self, holder: u32, tier: Tier, name: Name) -> bool {
+        let meanings = self.store.places.meanings(&self.store.shared, name);
+        let slots = self.holders.get(holder).members[tier as usize].clone();
+        let mut released = false;
+        for block in meanings.iter() {
+            for slot in &slots {
+                let target = Target {
+                    holder,
+                    tier,
+                    counting: true,
+                    chunk: slot.chunk,
+                };
+                released |= self.store.tidy(block.run())
+                    && match slot.role {
+                        Role::Plain => self.release_block(target, slot.number, block, name),
+                        Role::Unit => self.release_units(target, slot.number, block, name),
+                        Role::Shadow => false,
+                    };
+            }
+        }
+        released
+    }
+
+    fn release_block(&mut self, target: Target, member: u32, block: Block, name: Name) -> bool {
+        if !self.store.covers(member, block) || !self.has_name(member, block, name) {
+            return false;
+        }
+        let Store { places, shared, .. } = &self.store;
+        let copies = &mut self.members.get_mut(member).copies;
+        if !copies.is_usual(block) {
+            let mut list = copies.get(places, shared, block);
+            for copy in &mut list {
+                copy.count -= u32::from(copy.name.matches(name));
+            }
+            list.retain(|copy| copy.count > 0);
+            copies.set(places, shared, block, &list);
+            if !list.is_empty() {
+                return true;
+            }
+        }
+        let range = block.offset()..block.offset() + 1;
+        self.store.uncover(block.run(), member, &range);
+        if !self.held_besides(target, member, block) {
+            self.holders.get_mut(target.holder).held[target.tier as usize] -= 1;
+        }
+        self.store.settle(block.run(), &range);
+        true
+    }
+
+    fn release_units(&mut self, target: Target, member: u32, block: Block, name: Name) -> bool {
+        let units = &mut self.members.get_mut(member).units;
+        let Some(list) = units.get_mut(&block) else {
+            return false;
+        };
+        let mut lengths: Vec<u16> = Vec::new();
+        let mut released = false;
+        for unit in list
+            .iter_mut()
+            .filter(|unit| unit.copies.name.matches(name))
+        {
+            unit.copies.count -= 1;
+            released = true;
+            if unit.copies.count == 0 {
+                lengths.push(unit.length);
+            }
+        }
+        list.retain(|unit| unit.copies.count > 0);
+        lengths.retain(|length| !list.iter().any(|unit| unit.length == *length));
+        lengths.sort_unstable();
+        lengths.dedup();
+        if list.is_empty() {
+            units.remove(&block);
+        }
+        // The way back through earlier runs must not go while it is walked.
+        self.store.pin(block);
+        for length in lengths {
+            for piece in self.pieces(block, length) {
+                self.store.tidy(piece.run);
+                let word = self.unit_word(target, member, block, length, &piece);
+                self.store.remove_word(piece.run, word);
+                let alone = self.held_alone(target, &piece);
+                self.holders.get_mut(target.holder).held[target.tier as usize] -= alone;
+                self.store.settle(piece.run, &piece.range());
+            }
+        }
+        self.store.unpin();
+        released
+    }
+}
