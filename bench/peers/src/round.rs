@@ -18,6 +18,7 @@ use crate::table;
 
 /// Measures whatever was asked for; writes the file and prints the table.
 pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
+    println!("{}", machine());
     let mut file = arguments.json.as_ref().map(File::create).transpose()?;
     if let Some(file) = &mut file {
         writeln!(file, "{}", about())?;
@@ -27,15 +28,8 @@ pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
             let mut records = one(arguments, workload, claims)?;
             if arguments.subjects.is_empty() {
                 let left_out = workload.left_out(claims).into_iter();
-                records.extend(left_out.map(|(subject, why)| Record {
-                    bench: "peers".into(),
-                    workload: workload.name.into(),
-                    claims,
-                    cell: "store".into(),
-                    subject: subject.into(),
-                    note: Some(why.into()),
-                    ..Record::default()
-                }));
+                let note = |(subject, why)| note(workload.name, claims, subject, why);
+                records.extend(left_out.map(note));
             }
             if let Some(file) = &mut file {
                 for record in &records {
@@ -67,22 +61,38 @@ fn one(arguments: &Arguments, workload: &Workload, claims: u64) -> io::Result<Ve
     Ok(merged(records))
 }
 
+/// A remark on why there are no figures.
+fn note(workload: &str, claims: u64, subject: &str, why: &str) -> Record {
+    Record {
+        bench: "peers".into(),
+        workload: workload.into(),
+        claims,
+        cell: "store".into(),
+        subject: subject.into(),
+        note: Some(why.into()),
+        ..Record::default()
+    }
+}
+
+/// What one subject does in a process of its own. One that fails, for want of
+/// memory for instance, leaves a remark.
 fn child(workload: &str, claims: u64, subject: &str) -> io::Result<Vec<Record>> {
-    let claims = claims.to_string();
+    let number = claims.to_string();
     let output = Command::new(std::env::current_exe()?)
         .args(["--child", "--workload", workload])
-        .args(["--claims", &claims, "--subjects", subject])
+        .args(["--claims", &number, "--subjects", subject])
         .stderr(Stdio::inherit())
         .output()?;
-    if !output.status.success() {
-        let status = output.status;
-        return Err(io::Error::other(format!("{workload}, {subject}: {status}")));
-    }
     let lines = String::from_utf8_lossy(&output.stdout);
     let records = lines.lines().map(serde_json::from_str);
-    records
-        .map(|record| record.map_err(io::Error::other))
-        .collect()
+    let mut records: Vec<Record> = records
+        .collect::<Result<_, _>>()
+        .map_err(io::Error::other)?;
+    if !output.status.success() {
+        let why = format!("ended early: {}", output.status);
+        records.push(note(workload, claims, subject, &why));
+    }
+    Ok(records)
 }
 
 /// One record for each figure: medians of the rounds, and all their samples.
@@ -90,7 +100,8 @@ fn merged(records: Vec<Record>) -> Vec<Record> {
     let mut places = HashMap::new();
     let mut groups: Vec<Vec<Record>> = Vec::new();
     for record in records {
-        let key = (record.cell.clone(), record.subject.clone(), record.x);
+        let (cell, subject) = (record.cell.clone(), record.subject.clone());
+        let key = (cell, subject, record.x, record.note.clone());
         let place = *places.entry(key).or_insert(groups.len());
         if place == groups.len() {
             groups.push(Vec::new());
