@@ -8,14 +8,11 @@ from typing import TypeAlias
 import pytest
 
 import kvindex
-from bench.duel import Call, Duel, Section
+from bench.duel import Call, Duel
 from bench.peer import Peer, decode, translate
+from bench.sections import APPLY_GIVEN, APPLY_SAME
 from bench.workload import BLOCK, Batch, Sent, Stream
 
-GIVEN = Section(
-    "apply, M blocks/s: the peer is given all hashes, as JSON", more_is_better=True
-)
-SAME = Section("apply, M blocks/s: both decode and hash", more_is_better=True)
 BLOCKS_A_ROUND = 4_096
 ROUNDS = 160
 
@@ -99,7 +96,9 @@ def test_8_blocks_an_event(
     index = kvindex.Indexer(block_size=BLOCK)
     chunks = list(islice(eights.chunks(BLOCKS_A_ROUND // 8), ROUNDS))
     calls = ours(index, chunks, form), given(peer, chunks)
-    duel.rate(GIVEN, f"8 blocks an event, from {source(form)}", BLOCKS_A_ROUND, *calls)
+    duel.rate(
+        APPLY_GIVEN, f"8 blocks an event, from {source(form)}", BLOCKS_A_ROUND, *calls
+    )
     check(index)
 
 
@@ -107,7 +106,7 @@ def test_64_blocks_an_event(duel: Duel, sixty_fours: Stream, peer: Peer | None) 
     index = kvindex.Indexer(block_size=BLOCK)
     chunks = list(islice(sixty_fours.chunks(BLOCKS_A_ROUND // 64), ROUNDS))
     calls = ours(index, chunks, as_bytes), given(peer, chunks)
-    duel.rate(GIVEN, "64 blocks an event, from bytes", BLOCKS_A_ROUND, *calls)
+    duel.rate(APPLY_GIVEN, "64 blocks an event, from bytes", BLOCKS_A_ROUND, *calls)
     check(index)
 
 
@@ -118,5 +117,7 @@ def test_8_blocks_an_event_with_the_same_work(
     index = kvindex.Indexer(block_size=BLOCK)
     chunks = list(islice(eights.chunks(BLOCKS_A_ROUND // 8), ROUNDS))
     calls = ours(index, chunks, form), translated(peer, chunks, form)
-    duel.rate(SAME, f"8 blocks an event, from {source(form)}", BLOCKS_A_ROUND, *calls)
+    duel.rate(
+        APPLY_SAME, f"8 blocks an event, from {source(form)}", BLOCKS_A_ROUND, *calls
+    )
     check(index)

@@ -6,13 +6,11 @@ from functools import partial
 import pytest
 
 import kvindex
-from bench.duel import Duel, Section
+from bench.duel import Duel
 from bench.peer import Peer
+from bench.sections import HASHING
 from bench.workload import BLOCK, Maker
 
-HASHING = Section(
-    "local keys, M tokens/s: the peer is given lists, its fastest", more_is_better=True
-)
 TOKENS = 128 * 1024
 ROUNDS = 100
 

@@ -1,144 +1,68 @@
 """How long does a match take?"""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 import kvindex
-from bench.duel import Call, Duel, Section
-from bench.peer import Peer, Scores, Tree
-from bench.workload import BLOCK, Chain, Maker, Numbers, batches
+from bench.duel import Call, Duel
+from bench.fleet import Fleet, label
+from bench.sections import BEST, KEYS, LISTS, TOKENS
+from bench.workload import Numbers
 
-KEYS = Section(
-    "match by local keys, us p50 / p99, from a buffer; the peer from a list",
-    more_is_better=False,
-)
-TOKENS = Section(
-    "match by tokens, us p50 / p99, from a buffer; the peer from a list",
-    more_is_better=False,
-)
-LISTS = Section("match from lists on both sides, us p50 / p99", more_is_better=False)
-BEST = Section(
-    "match by local keys and name the best worker, us p50 / p99", more_is_better=False
-)
+if TYPE_CHECKING:
+    from bench.peer import Scores
+
 
 BLOCKS = (8, 64, 512, 8192)
 HOLDERS = (1, 64, 256)
-# Batches of this size fill the indexes.
-STEP = 64
 
 
-@dataclass(slots=True)
-class Fleet:
-    """Both sides, holding the same, and what they are asked for."""
-
-    index: kvindex.Indexer
-    tree: Tree | None
-    chains: dict[tuple[int, int], list[Chain]]
-
-    def store(self, chain: Chain, holders: int) -> None:
-        """Let so many workers hold a chain."""
-        for batch in batches(chain, STEP):
-            for worker in range(holders):
-                self.index.apply(batch.payload, worker=f"w{worker}")
-                if self.tree:
-                    self.tree.apply_event(worker, batch.event)
-
-    def check(self) -> None:
-        """Check that both sides give the answers that the figures are about."""
-        for (blocks, holders), chains in self.chains.items():
-            for chain in chains:
-                found = self.index.match_keys(chain.keys)
-                assert list(found.depths) == [blocks] * holders
-                if self.tree:
-                    scores = self.tree.find_matches(chain.keys.tolist()).scores
-                    assert list(scores.values()) == [blocks] * holders
-
-
-@pytest.fixture(scope="module")
-def fleet(peer: Peer | None) -> Fleet:
-    maker = Maker(3)
-    index = kvindex.Indexer(block_size=BLOCK)
-    made = Fleet(index, peer.tree() if peer else None, {})
+@pytest.fixture(scope="module", autouse=True)
+def _filled(fleet: Fleet) -> None:
+    """Let both sides hold everything before the first line is measured."""
     for holders in HOLDERS:
         for blocks in BLOCKS:
-            count = max(1, min(32, 2048 // blocks))
-            chains = [maker.chain(blocks) for _ in range(count)]
-            made.chains[blocks, holders] = chains
-            for chain in chains:
-                made.store(chain, holders)
-    made.check()
-    return made
-
-
-def label(blocks: int, holders: int) -> str:
-    """Name a line."""
-    return f"{blocks:5} blocks, {holders:3} holder{'s' if holders > 1 else ''}"
-
-
-def find(fleet: Fleet, chains: list[Chain]) -> list[Call]:
-    """Return the peer's calls by local keys."""
-    if fleet.tree is None:
-        return []
-    return [partial(fleet.tree.find_matches, chain.keys.tolist()) for chain in chains]
-
-
-def hash_and_find(fleet: Fleet, peer: Peer | None, chains: list[Chain]) -> list[Call]:
-    """Return the peer's calls by tokens."""
-    if fleet.tree is None or peer is None:
-        return []
-    hashed, found = peer.hash_tokens, fleet.tree.find_matches
-
-    def match(tokens: list[int]) -> Scores:
-        return found(hashed(tokens, BLOCK))
-
-    return [partial(match, chain.tokens.tolist()) for chain in chains]
+            fleet.held(blocks, holders)
 
 
 @pytest.mark.parametrize("blocks", BLOCKS)
 @pytest.mark.parametrize("holders", HOLDERS)
 def test_by_keys(duel: Duel, fleet: Fleet, blocks: int, holders: int) -> None:
-    chains = fleet.chains[blocks, holders]
+    chains = fleet.held(blocks, holders)
     ours = [partial(fleet.index.match_keys, chain.keys) for chain in chains]
-    duel.latency(KEYS, label(blocks, holders), ours, find(fleet, chains))
+    duel.latency(KEYS, label(blocks, holders), ours, fleet.find(chains))
 
 
 @pytest.mark.parametrize("blocks", BLOCKS)
 @pytest.mark.parametrize("holders", HOLDERS)
-def test_by_tokens(
-    duel: Duel, fleet: Fleet, peer: Peer | None, blocks: int, holders: int
-) -> None:
-    chains = fleet.chains[blocks, holders]
+def test_by_tokens(duel: Duel, fleet: Fleet, blocks: int, holders: int) -> None:
+    chains = fleet.held(blocks, holders)
     ours = [partial(fleet.index.match, chain.tokens) for chain in chains]
-    theirs = hash_and_find(fleet, peer, chains)
-    duel.latency(TOKENS, label(blocks, holders), ours, theirs)
+    duel.latency(TOKENS, label(blocks, holders), ours, fleet.hash_and_find(chains))
 
 
 @pytest.mark.parametrize("blocks", BLOCKS)
 def test_by_a_list_of_keys(duel: Duel, fleet: Fleet, blocks: int) -> None:
-    chains = fleet.chains[blocks, 64]
+    chains = fleet.held(blocks, 64)
     match = fleet.index.match_keys
     ours = [partial(match, chain.keys.tolist()) for chain in chains]
-    name = f"keys:   {label(blocks, 64)}"
-    duel.latency(LISTS, name, ours, find(fleet, chains))
+    duel.latency(LISTS, f"keys:   {label(blocks, 64)}", ours, fleet.find(chains))
 
 
 @pytest.mark.parametrize("blocks", BLOCKS)
-def test_by_a_list_of_tokens(
-    duel: Duel, fleet: Fleet, peer: Peer | None, blocks: int
-) -> None:
-    chains = fleet.chains[blocks, 64]
+def test_by_a_list_of_tokens(duel: Duel, fleet: Fleet, blocks: int) -> None:
+    chains = fleet.held(blocks, 64)
     match = fleet.index.match
     ours = [partial(match, chain.tokens.tolist()) for chain in chains]
-    theirs = hash_and_find(fleet, peer, chains)
+    theirs = fleet.hash_and_find(chains)
     duel.latency(LISTS, f"tokens: {label(blocks, 64)}", ours, theirs)
 
 
 @pytest.mark.parametrize("holders", HOLDERS)
 def test_the_best_worker(duel: Duel, fleet: Fleet, holders: int) -> None:
-    chains = fleet.chains[64, holders]
+    chains = fleet.held(64, holders)
 
     def ours(keys: Numbers) -> kvindex.Match | None:
         return fleet.index.match_keys(keys).best()
@@ -151,5 +75,5 @@ def test_the_best_worker(duel: Duel, fleet: Fleet, holders: int) -> None:
         BEST,
         label(64, holders),
         [partial(ours, chain.keys) for chain in chains],
-        [partial(theirs, call) for call in find(fleet, chains)],
+        [partial(theirs, call) for call in fleet.find(chains)],
     )

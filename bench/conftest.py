@@ -1,18 +1,32 @@
-"""Fixtures of the benchmarks, and the table at their end."""
+"""Fixtures of the benchmarks, and where their figures go."""
 
-import os
-import platform
+from pathlib import Path
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench import peer as peers
-from bench.duel import Duel, Line
+from bench.duel import Duel
+from bench.figures import Record, Writer
+from bench.fleet import Fleet
+from bench.machine import about
 from bench.table import render
 from bench.workload import Maker, Stream
 from kvindex import _core
 
-LINES = pytest.StashKey[list[Line]]()
+RECORDS: pytest.StashKey[list[Record]] = pytest.StashKey()
+WRITER: pytest.StashKey[Writer] = pytest.StashKey()
+COMMAND = "python -m pytest bench --benchmark-only"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the figures be written to a file."""
+    parser.addoption(
+        "--figures",
+        type=Path,
+        metavar="PATH",
+        help="write the figures as JSON lines, instead of a table at the end",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,25 +34,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if _core.DEBUG:
         message = "kvindex._core is a debug build; measure what `make bench` builds"
         raise pytest.UsageError(message)
-    config.stash[LINES] = []
+    first = about(peers.load(), COMMAND)
+    records: list[Record] = [first]
+    config.stash[RECORDS] = records
+    if path := config.getoption("--figures"):
+        config.stash[WRITER] = Writer(path)
+        config.stash[WRITER].write(first)
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Print the table."""
-    lines = config.stash[LINES]
-    if lines:
+    """Print the table, unless the figures went to a file."""
+    records: list[Record] = config.stash[RECORDS]
+    if WRITER not in config.stash and len(records) > 1:
         terminalreporter.section("kvindex beside its peer")
-        terminalreporter.write_line(render(lines, peers.load(), machine()))
-
-
-def machine() -> str:
-    """Say what the figures were measured on."""
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    kind = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
-    busy = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    return f"{python}, {kind}{busy}"
+        terminalreporter.write_line(render(records))
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +61,19 @@ def peer() -> peers.Peer | None:
 @pytest.fixture
 def duel(benchmark: BenchmarkFixture, pytestconfig: pytest.Config) -> Duel:
     """Return what measures one line."""
-    return Duel(benchmark, pytestconfig.stash[LINES])
+
+    def write(record: Record) -> None:
+        pytestconfig.stash[RECORDS].append(record)
+        if WRITER in pytestconfig.stash:
+            pytestconfig.stash[WRITER].write(record)
+
+    return Duel(benchmark, write)
+
+
+@pytest.fixture(scope="module")
+def fleet(peer: peers.Peer | None) -> Fleet:
+    """Return empty indexes of both sides, for the module to fill."""
+    return Fleet(peer)
 
 
 @pytest.fixture(scope="session")

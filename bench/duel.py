@@ -1,46 +1,26 @@
-"""Times both sides of a line in turn and keeps what came out for the table."""
+"""Times both sides of a line in turn and writes down what came out."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from statistics import median
 from time import perf_counter_ns
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.figures import KVINDEX, Figure, Record, spread
+from bench.peer import PACKAGE
+from bench.sections import Section
+
 Call: TypeAlias = Callable[[], object]
-Figures: TypeAlias = tuple[float, ...]
+Report: TypeAlias = Callable[[Record], None]
 
 # A line of latencies takes about this long, however long a call takes.
 LINE_NS = 800_000_000
 ROUNDS = (200, 4_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Lines of one kind."""
-
-    title: str
-    more_is_better: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One figure, or p50 and p99, of each side; none of an absent peer."""
-
-    section: Section
-    label: str
-    ours: Figures
-    peer: Figures
-
-    def ratios(self) -> Figures:
-        """How many times better kvindex is."""
-        pairs = zip(self.ours, self.peer, strict=False)
-        if self.section.more_is_better:
-            return tuple(ours / peer for ours, peer in pairs)
-        return tuple(peer / ours for ours, peer in pairs)
 
 
 @dataclass(slots=True)
@@ -54,20 +34,19 @@ class Times:
 class Duel:
     """Measures one line; the sides take turns, since machines are noisy."""
 
-    def __init__(self, benchmark: BenchmarkFixture, board: list[Line]) -> None:
-        """Report to pytest-benchmark and to the table."""
+    def __init__(self, benchmark: BenchmarkFixture, write: Report) -> None:
+        """Report to pytest-benchmark and to whoever writes figures down."""
         self.benchmark = benchmark
-        self.board = board
+        self.write = write
 
     def latency(
         self, section: Section, label: str, ours: Sequence[Call], peer: Sequence[Call]
     ) -> None:
-        """Time single calls, those given over and over; p50 and p99 in us."""
+        """Time single calls, those given over and over."""
         cost = sum(min(map(timed, calls)) for calls in (ours, peer) if calls)
         rounds = max(ROUNDS[0], min(ROUNDS[1], LINE_NS // cost))
         times = self._take_turns(cycle(ours), cycle(peer), rounds)
-        figures = percentiles(times.ours), percentiles(times.peer)
-        self.report(section, label, *figures)
+        self.spread(section, label, times.ours, times.peer)
 
     def rate(
         self,
@@ -77,17 +56,77 @@ class Duel:
         ours: Sequence[Call],
         peer: Sequence[Call],
     ) -> None:
-        """Time each call once; million items a second in the median round."""
+        """Time each call once; items a second in the median round."""
         times = self._take_turns(iter(ours), iter(peer), len(ours))
-        self.report(section, label, rate(items, times.ours), rate(items, times.peer))
+        self.value(section, label, rate(items, times.ours), rate(items, times.peer))
 
-    def report(
-        self, section: Section, label: str, ours: Figures, peer: Figures
+    def turns(
+        self,
+        section: Section,
+        items: int,
+        ours: Mapping[str, Call],
+        peer: Mapping[str, Call],
     ) -> None:
-        """Take the figures of a line."""
+        """Time loops over so many items, all of them in turns; one item each.
+
+        What a short call takes is otherwise blurred by the clock, and what differs
+        between lines by what else the machine does meanwhile.
+        """
+        sides = ((KVINDEX, ours), (PACKAGE, peer))
+        loops = [
+            (label, subject, call, list[int]())
+            for subject, calls in sides
+            for label, call in calls.items()
+        ]
+
+        def measure() -> None:
+            cost = sum(timed(call) for _, _, call, _ in loops)
+            for _ in range(max(20, min(400, len(loops) * LINE_NS // (2 * cost)))):
+                for _, _, call, times in loops:
+                    times.append(timed(call))
+
+        self.once(measure)
+        for label, subject, _, times in loops:
+            one = median(times) / items
+            value = 1e9 / one if section.unit.endswith("/s") else one
+            self._write(section, label, subject, {"value": value})
+
+    def once(self, measure: Callable[[], None]) -> None:
+        """Run what takes its own times."""
+        with quiet():
+            self.benchmark.pedantic(measure, rounds=1)  # type: ignore[no-untyped-call]
+
+    def value(
+        self, section: Section, label: str, ours: float | None, peer: float | None
+    ) -> None:
+        """Write down one figure of each side that has one."""
+        for subject, value in ((KVINDEX, ours), (PACKAGE, peer)):
+            if value is not None:
+                self._write(section, label, subject, {"value": value})
+
+    def spread(
+        self, section: Section, label: str, ours: Sequence[int], peer: Sequence[int]
+    ) -> None:
+        """Write down how the times of each side spread."""
+        for subject, times in ((KVINDEX, ours), (PACKAGE, peer)):
+            if times:
+                self._write(section, label, subject, spread(times))
+
+    def _write(
+        self, section: Section, label: str, subject: str, figures: dict[str, Any]
+    ) -> None:
         self.benchmark.group = section.title
-        self.benchmark.extra_info.update(kvindex=ours, peer=peer)
-        self.board.append(Line(section, label, ours, peer))
+        self.benchmark.extra_info[subject] = figures
+        self.write(
+            Figure(
+                bench="python",
+                section=section.title,
+                cell=label,
+                subject=subject,
+                unit=section.unit,
+                **figures,
+            )
+        )
 
     def _take_turns(
         self, ours: Iterator[Call], peer: Iterator[Call], rounds: int
@@ -102,15 +141,22 @@ class Duel:
         def target() -> None:
             times.ours.append(timed(next(ours)))
 
-        gc.collect()
-        gc.disable()
-        try:
+        with quiet():
             self.benchmark.pedantic(  # type: ignore[no-untyped-call]
                 target, setup=before, rounds=rounds
             )
-        finally:
-            gc.enable()
         return times
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the garbage collector out of the times."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def timed(call: Call) -> int:
@@ -120,14 +166,6 @@ def timed(call: Call) -> int:
     return perf_counter_ns() - start
 
 
-def percentiles(times: Sequence[int]) -> Figures:
-    """Return p50 and p99 in microseconds."""
-    ordered = sorted(times)
-    if not ordered:
-        return ()
-    return ordered[len(ordered) // 2] / 1e3, ordered[len(ordered) * 99 // 100] / 1e3
-
-
-def rate(items: int, times: Sequence[int]) -> Figures:
-    """Return million items a second, from the median round."""
-    return (items / median(times) * 1e3,) if times else ()
+def rate(items: int, times: Sequence[int]) -> float | None:
+    """Return items a second, from the median round."""
+    return items / median(times) * 1e9 if times else None

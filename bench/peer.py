@@ -9,10 +9,11 @@ tree, and waited for.
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import msgspec
+
+PACKAGE = "ai-dynamo-runtime"
 
 
 class Scores(Protocol):
@@ -37,7 +38,6 @@ class Tree(Protocol):
 class Peer:
     """The package, as far as it is used."""
 
-    name: str
     tree: Callable[[], Tree]
     hash_tokens: Callable[[list[int], int], list[int]]
 
@@ -49,7 +49,6 @@ def load() -> Peer | None:
     except ImportError:
         return None
     return Peer(
-        name=f"ai-dynamo-runtime {version('ai-dynamo-runtime')}",
         tree=core.RadixTree,
         hash_tokens=core.compute_block_hash_for_seq,
     )
@@ -63,9 +62,16 @@ def stored_event(
         {"block_hash": name, "tokens_hash": key}
         for name, key in zip(names, keys, strict=True)
     ]
-    stored = {"parent_hash": parent, "blocks": blocks}
-    event = {"event_id": 0, "data": {"stored": stored}, "dp_rank": 0}
-    return msgspec.json.encode(event)
+    return _event({"stored": {"parent_hash": parent, "blocks": blocks}})
+
+
+def removed_event(names: Sequence[int]) -> bytes:
+    """Write the event that removes blocks."""
+    return _event({"removed": {"block_hashes": names}})
+
+
+def _event(data: object) -> bytes:
+    return msgspec.json.encode({"event_id": 0, "data": data, "dp_rank": 0})
 
 
 class _Stored(msgspec.Struct, tag="BlockStored"):

@@ -85,6 +85,17 @@ def payload(
     return msgspec.msgpack.encode((1.7e9, [event], 0))
 
 
+def removal(names: Sequence[int]) -> bytes:
+    """Write one removal as vLLM sends it."""
+    event = {
+        "type": "BlockRemoved",
+        "block_hashes": names,
+        "medium": "GPU",
+        "group_idx": 0,
+    }
+    return msgspec.msgpack.encode((1.7e9, [event], 0))
+
+
 def batches(chain: Chain, step: int, parent: int | None = None) -> list[Batch]:
     """Cut a chain into batches of `step` blocks, the first below `parent`."""
     made = []

@@ -113,9 +113,9 @@ impl Counts {
         all_special: bool,
     ) -> bool {
         self.unusual.clear();
-        let reached = if all_special {
+        let counted = if all_special {
             self.unusual.extend_from_slice(words);
-            0
+            false
         } else if stretch.start == 0 && self.wanted.is_none() {
             self.begin_rows(shared, words, stretch.agreed)
         } else {
@@ -123,16 +123,17 @@ impl Counts {
         };
         let settled = self.settle(shared, stretch, all_special);
         // Nobody can tell yet how far a special row will get.
-        settled.max(reached) == stretch.agreed || self.special
+        counted || settled || self.special
     }
 
-    /// Counts the claims of the query's first run; how far the best got.
+    /// Counts the claims of the query's first run; whether any got to its end.
     #[inline(never)]
-    fn begin_rows(&mut self, shared: &Shared, words: &[u64], agreed: u16) -> u16 {
+    fn begin_rows(&mut self, shared: &Shared, words: &[u64], agreed: u16) -> bool {
         if self.rows.len() < words.len() {
             self.rows.resize(words.len(), Row::new(0, [0; 4]));
         }
-        let (walk, mut count, mut reached) = (self.walks, 0, 0);
+        // Fields are kept in locals: each write of a row might change them.
+        let (walk, mut count, mut left) = (self.walks, 0, false);
         let (slots, mut rows) = (&mut self.slots[..], self.rows.iter_mut());
         let (_, members) = shared.members.page(0);
         for &word in words {
@@ -147,21 +148,20 @@ impl Counts {
                 && let Some(row) = rows.next()
             {
                 *slot = (walk, count);
-                let end = claim.end.min(agreed);
-                *row = Row::single(holder, tier, u32::from(end));
+                *row = Row::single(holder, tier, u32::from(claim.end.min(agreed)));
+                left |= claim.end >= agreed;
                 count += 1;
-                reached = reached.max(end);
             } else {
                 self.unusual.push(word);
             }
         }
         self.count = count as usize;
-        reached
+        left
     }
 
-    /// Counts the claims of a further run; how far the best got.
+    /// Counts the claims of a further run; whether any got to its end.
     #[inline(never)]
-    fn raise_rows(&mut self, shared: &Shared, words: &[u64], stretch: Stretch) -> u16 {
+    fn raise_rows(&mut self, shared: &Shared, words: &[u64], stretch: Stretch) -> bool {
         let count = self.count;
         self.marks.resize(count, NEVER);
         if self.bases.len() < count {
@@ -169,7 +169,7 @@ impl Counts {
         }
         let (rows, bases) = (&mut self.rows[..count], &mut self.bases[..count]);
         let marks = &mut self.marks[..count];
-        let (walk, slots, mut reached) = (self.walks, &self.slots[..], 0);
+        let (walk, slots, mut left) = (self.walks, &self.slots[..], false);
         let (_, members) = shared.members.page(0);
         for &word in words {
             let claim = Claim::unpack(word);
@@ -194,39 +194,39 @@ impl Counts {
                 *base = row.reach;
             }
             let end = claim.end.min(stretch.agreed);
-            reached = reached.max(end);
             row.raise(tier, base, u32::from(end));
+            left |= end == stretch.agreed;
         }
-        reached
+        left
     }
 
     /// Counts what is rare: claims that begin later, the first ones of holders
     /// that never had a row, and all that the end of the walk has to count.
-    /// Returns how far the best got by that.
-    fn settle(&mut self, shared: &Shared, stretch: Stretch, all_special: bool) -> u16 {
+    /// Returns whether any got to the end of the segment by that.
+    fn settle(&mut self, shared: &Shared, stretch: Stretch, all_special: bool) -> bool {
         if self.unusual.is_empty() {
-            return 0;
+            return false;
         }
         let unusual = std::mem::take(&mut self.unusual);
-        let mut reached = 0;
+        let mut left = false;
         for &word in &unusual {
             let claim = Claim::unpack(word);
             let member = shared.members.record(claim.number())[0].load(Relaxed);
             if !is_single(member) || all_special {
                 self.mark_special(member);
             } else if claim.start < stretch.agreed {
-                reached = reached.max(self.raise_row(owner(member), claim, stretch));
+                left |= self.raise_row(owner(member), claim, stretch);
             }
         }
         self.unusual = unusual;
-        reached.max(self.settle_late())
+        self.settle_late(stretch) || left
     }
 
-    fn raise_row(&mut self, (holder, tier): (u32, usize), claim: Claim, stretch: Stretch) -> u16 {
+    fn raise_row(&mut self, (holder, tier): (u32, usize), claim: Claim, stretch: Stretch) -> bool {
         let first = stretch.start == 0;
         let row = match self.find(holder) {
             None if first && self.wanted.is_none() => self.make(holder),
-            None => return 0,
+            None => return false,
             Some(row) => row,
         };
         let depth = self.rows[row].depth();
@@ -234,7 +234,7 @@ impl Counts {
         self.bases.resize(self.bases.len().max(row + 1), [0; 4]);
         if self.marks[row] != stretch.start {
             if self.marks[row] == SPECIAL || (depth != stretch.start && !first) {
-                return 0;
+                return false;
             }
             self.marks[row] = stretch.start;
             self.bases[row] = if first { [0; 4] } else { self.rows[row].reach };
@@ -243,10 +243,10 @@ impl Counts {
         if claim.start > 0 {
             let range = claim.start..end;
             self.late.push(Late { row, tier, range });
-            return 0;
+            return false;
         }
         self.rows[row].raise(tier, &self.bases[row], u32::from(end));
-        end
+        end == stretch.agreed
     }
 
     fn mark_special(&mut self, member: u64) {
@@ -283,12 +283,15 @@ impl Counts {
         row
     }
 
-    /// Adds what late claims give to rows that reach up to them; how far the
-    /// best got by that.
-    fn settle_late(&mut self) -> u16 {
+    /// Adds what late claims give to rows that reach up to them; whether any got
+    /// to the end of the segment by that.
+    fn settle_late(&mut self, stretch: Stretch) -> bool {
+        if self.late.is_empty() {
+            return false;
+        }
         let mut late = std::mem::take(&mut self.late);
         late.sort_unstable_by_key(|late| late.row);
-        let mut reached = 0;
+        let mut left = false;
         for late in late.chunk_by(|one, other| one.row == other.row) {
             let number = late[0].row;
             let (row, base) = (&mut self.rows[number], self.bases[number]);
@@ -296,23 +299,25 @@ impl Counts {
             let joins = |late: &Late| u32::from(late.range.start) <= gained;
             if self.marks[number] != SPECIAL && late.iter().any(joins) {
                 row.reach = with_late(row.reach, base, late);
-                let gained = row.depth() - base[3];
-                reached = reached.max(gained as u16);
+                left |= row.depth() - base[3] == u32::from(stretch.agreed);
             }
         }
         late.clear();
         self.late = late;
-        reached
+        left
+    }
+
+    /// Whether any row has to be counted from the copies of all claims.
+    pub(crate) fn has_special(&self) -> bool {
+        self.special
     }
 
     /// Ends a walk; `special` counts the blocks by tier of a holder that has to
     /// be counted from the copies of all claims.
     pub(crate) fn finish(&mut self, special: impl Fn(u32) -> [u32; 4]) {
-        if self.special {
-            let marked = self.rows[..self.count].iter_mut().zip(&self.marks);
-            for (row, _) in marked.filter(|(_, mark)| **mark == SPECIAL) {
-                *row = Row::new(row.holder, special(row.holder));
-            }
+        let marked = self.rows[..self.count].iter_mut().zip(&self.marks);
+        for (row, _) in marked.filter(|(_, mark)| **mark == SPECIAL) {
+            *row = Row::new(row.holder, special(row.holder));
         }
     }
 
@@ -335,7 +340,7 @@ impl Counts {
         &self.rows[..self.count]
     }
 
-    /// Takes over rows that were counted elsewhere, where they are better.
+    /// Takes over rows that were counted before, where none here is better.
     pub(crate) fn merge(&mut self, rows: &[Row], weights: &Weights) {
         for row in rows {
             let number = match self.find(row.holder) {
@@ -345,7 +350,7 @@ impl Counts {
             };
             let own = &mut self.rows[number];
             let equal = row.depth() == own.depth();
-            if row.depth() > own.depth() || (equal && row.beats(own, weights)) {
+            if row.depth() > own.depth() || (equal && !own.beats(row, weights)) {
                 *own = *row;
             }
         }

@@ -10,7 +10,7 @@
 //! later ones back, so there are no marks of former entries. Each shard grows
 //! alone, by a quarter, so no insertion waits for more than a small copy.
 
-use crate::arena::{Allocator, Arena, Table, class_for, class_words};
+use crate::arena::{Allocator, Arena, class_for, class_words};
 use crate::error::Forked;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::version::{self, Patience};
@@ -24,14 +24,15 @@ const USED: usize = 3;
 /// The table, as readers see it.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    shards: Table<2>,
+    shards: Box<[[AtomicU64; 4]]>,
 }
 
 impl Default for Heads {
     fn default() -> Self {
-        let shards = Table::default();
-        shards.make(0);
-        Self { shards }
+        let shards = (0..1 << SHARD_BITS).map(|_| Default::default());
+        Self {
+            shards: shards.collect(),
+        }
     }
 }
 
@@ -40,8 +41,8 @@ fn home(key: u64, slots: u64) -> u64 {
 }
 
 impl Heads {
-    fn shard(&self, key: u64) -> &[AtomicU64] {
-        self.shards.record((key >> (64 - SHARD_BITS)) as u32)
+    fn shard(&self, key: u64) -> &[AtomicU64; 4] {
+        &self.shards[(key >> (64 - SHARD_BITS)) as usize]
     }
 
     /// The run that begins with this key; may be called by any thread.
@@ -67,7 +68,7 @@ impl Heads {
     }
 
     /// The slot and the run of a key. Ends whatever a write leaves to be seen.
-    fn probe(arena: &Arena, shard: &[AtomicU64], key: u64) -> Option<(u64, u32)> {
+    fn probe(arena: &Arena, shard: &[AtomicU64; 4], key: u64) -> Option<(u64, u32)> {
         let slots = shard[SLOTS].load(Relaxed);
         let words = arena.get(shard[ADDRESS].load(Relaxed), slots as usize * 2)?;
         let mut slot = if slots == 0 { 0 } else { home(key, slots) };

@@ -75,16 +75,18 @@ impl Walk {
         self.segments.clear();
         self.counts.begin();
         self.walk(shared, keys, cascading, exhaustive)?;
-        let mut counts = std::mem::take(&mut self.counts);
-        counts.finish(|holder| {
-            let tiers = self.tiers(shared, holder);
-            if cascading {
-                cascade(&tiers)
-            } else {
-                nearest(&tiers)
-            }
-        });
-        self.counts = counts;
+        if self.counts.has_special() {
+            let mut counts = std::mem::take(&mut self.counts);
+            counts.finish(|holder| {
+                let tiers = self.tiers(shared, holder);
+                if cascading {
+                    cascade(&tiers)
+                } else {
+                    nearest(&tiers)
+                }
+            });
+            self.counts = counts;
+        }
         Ok(())
     }
 

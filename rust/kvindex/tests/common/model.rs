@@ -2,7 +2,7 @@
 //! end to end, prefixes as vectors of their blocks' contents. It shares no
 //! structure with the index, so that both are hardly wrong in the same way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kvindex::event::{Batch, Event, GroupKind, Name, Reason, Remove, Store, Tier};
@@ -399,7 +399,7 @@ impl Model {
                 count: 1,
             }),
         }
-        let same = |(known, block): &(Name, Path)| known.matches(name) && block == path;
+        let same = |(known, block): &(Name, Path)| *known == name && block == path;
         if !self.bindings.iter().any(same) {
             self.bindings.push((name, path.clone()));
         }
@@ -550,7 +550,10 @@ impl Model {
     fn resolve(&self, key: &Key, name: Name, given: &Given) -> Meaning {
         let holder = &self.holders[key];
         let live = self.bindings.iter().filter(|entry| entry.0.matches(name));
-        let live: Vec<&Path> = live.map(|entry| &entry.1).collect();
+        let mut live: Vec<&Path> = live.map(|entry| &entry.1).collect();
+        // A block that several of its names match is one meaning.
+        let mut seen = BTreeSet::new();
+        live.retain(|path| seen.insert(*path));
         let holds = |path: &Path| {
             let mut copies = holder.copies.iter();
             copies.any(|copies| copies.path == *path && copies.name.matches(name))
