@@ -107,6 +107,24 @@ impl Copies {
         }
     }
 
+    /// Adds a copy under the primary name; false where that takes more than a
+    /// number.
+    pub(crate) fn add_primary(&mut self, block: Block) -> bool {
+        if !self.lists.is_empty() && self.lists.contains_key(&block) {
+            return false;
+        }
+        let same = |word: &u64| word >> CODE_BITS == block.word();
+        let word = block.word() << CODE_BITS | 2;
+        match self.words.find_mut(hash(&word), same) {
+            Some(word) if *word as u16 & ALIAS == 0 && *word as u16 != ALIAS - 1 => *word += 1,
+            Some(_) => return false,
+            None => {
+                self.words.insert_unique(hash(&word), word, hash);
+            }
+        }
+        true
+    }
+
     fn set_code(&mut self, block: Block, code: u16) {
         if code == 1 && self.words.is_empty() {
             return;

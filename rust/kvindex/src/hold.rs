@@ -65,26 +65,53 @@ impl Writer {
             self.announced.extend_from_slice(names);
         }
         self.store.cover(piece.run, member, &piece.range());
+        if piece.fresh {
+            self.store.fasten();
+        }
         self.holders.get_mut(target.holder).held[target.tier as usize] += news;
     }
 
     /// Names blocks that may have names and holders, and counts the copies; how
     /// many of them the holder did not hold on the tier.
     fn join(&mut self, target: Target, member: u32, piece: Piece, names: &[Name]) -> u64 {
-        let own = self.store.overlaps(piece.run, member, &piece.range());
+        let claimed = self.store.claim_around(piece.run, member, piece.start);
+        let own = claimed.is_some_and(|claimed| piece.end <= claimed.end);
+        let free = !own && !self.store.overlaps(piece.run, member, &piece.range());
         let places = &self.store.places;
         let alone = self.holders.get(target.holder).members[target.tier as usize].len() == 1;
-        if !own && alone && places.are_primary(&self.store.shared, piece.first(), names) {
-            return piece.len() as u64;
+        if (own || free) && alone && places.are_primary(&self.store.shared, piece.first(), names) {
+            return if free {
+                piece.len() as u64
+            } else {
+                self.repeat(target, member, piece, names)
+            };
         }
         let mut news = 0;
         for (offset, &name) in piece.range().zip(names) {
             let block = Block::new(piece.run, offset);
-            let held = own && self.store.covers(member, block);
+            let held = !free && self.store.covers(member, block);
             news += u64::from(!held && !self.held_besides(target, member, block));
             self.announce(target, member, block, name, held);
         }
         news
+    }
+
+    /// Counts another copy of blocks that a member holds, under their primary
+    /// names; none of them is new.
+    fn repeat(&mut self, target: Target, member: u32, piece: Piece, names: &[Name]) -> u64 {
+        for (offset, &name) in piece.range().zip(names) {
+            let block = Block::new(piece.run, offset);
+            let copies = &mut self.members.get_mut(member).copies;
+            let counted = if target.counting {
+                copies.add_primary(block)
+            } else {
+                copies.is_usual(block)
+            };
+            if !counted {
+                self.announce(target, member, block, name, true);
+            }
+        }
+        0
     }
 
     /// Gives a block a name and counts the copy under it.

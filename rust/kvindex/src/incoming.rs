@@ -306,6 +306,7 @@ impl Writer {
                 self.hold(incoming.target, part, std::slice::from_ref(name));
             }
         }
+        self.store.loosen();
     }
 
     /// Stores all orphans whose parent has been announced, and theirs, the

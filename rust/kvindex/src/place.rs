@@ -14,7 +14,7 @@ use crate::event::Name;
 use crate::mix::{MixMap, MixSet, mix};
 use crate::run::{Block, Shared};
 use crate::slots::Slots;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
 
 /// How a name stands with a block that it is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,11 @@ impl Places {
     /// The name that a holder of the block is taken to have given it, unless
     /// its copies say otherwise.
     pub(crate) fn primary(&self, shared: &Shared, block: Block) -> Option<Name> {
-        let low = low_of(shared, block);
+        self.name_in(block, shared.name_word(block))
+    }
+
+    fn name_in(&self, block: Block, word: &AtomicU64) -> Option<Name> {
+        let low = word.load(Relaxed);
         if low == 0 && !self.zero.contains(&block) {
             return None;
         }
@@ -84,7 +88,7 @@ impl Places {
     pub(crate) fn bind(&mut self, shared: &Shared, block: Block, name: Name) -> Standing {
         let primary = self.primary(shared, block);
         if primary.is_none() {
-            self.set_primary(shared, block, name);
+            self.set_primary(shared, block, shared.name_word(block), name);
         }
         if primary.is_none_or(|primary| primary == name) {
             return Standing::Primary;
@@ -106,8 +110,9 @@ impl Places {
     /// Binds names to consecutive blocks that nobody held and that have none.
     pub(crate) fn bind_fresh(&mut self, shared: &Shared, first: Block, names: &[Name]) {
         self.touch(names.iter().map(|name| name.low()));
-        for (offset, &name) in (first.offset()..).zip(names) {
-            self.set_primary(shared, Block::new(first.run(), offset), name);
+        let words = shared.blocks(first, names.len()).chunks_exact(2);
+        for ((offset, &name), words) in (first.offset()..).zip(names).zip(words) {
+            self.set_primary(shared, Block::new(first.run(), offset), &words[1], name);
         }
     }
 
@@ -117,7 +122,7 @@ impl Places {
         self.touched = lows.fold(0, |sum, low| sum ^ self.primary.touch(mix(low)));
     }
 
-    fn set_primary(&mut self, shared: &Shared, block: Block, name: Name) {
+    fn set_primary(&mut self, shared: &Shared, block: Block, word: &AtomicU64, name: Name) {
         let (low, hash) = (name.low(), mix(name.low()));
         let rare = self.further.len() > 0 || !self.several.is_empty();
         if !(rare && self.has_several(shared, hash, name, block)) {
@@ -127,7 +132,7 @@ impl Places {
             }
         }
         self.bindings += 1;
-        shared.name_word(block).store(low, Relaxed);
+        word.store(low, Relaxed);
         if low == 0 {
             self.zero.insert(block);
         }
@@ -181,13 +186,13 @@ impl Places {
 
     /// Unbinds all names of consecutive blocks.
     pub(crate) fn purge(&mut self, shared: &Shared, first: Block, count: usize) {
-        let words = shared.blocks(first, count);
-        self.touch(words.chunks_exact(2).map(|words| words[1].load(Relaxed)));
-        for offset in (first.offset()..).take(count) {
+        let words = shared.blocks(first, count).chunks_exact(2);
+        self.touch(words.clone().map(|words| words[1].load(Relaxed)));
+        for (offset, words) in (first.offset()..).zip(words) {
             let block = Block::new(first.run(), offset);
-            if let Some(name) = self.primary(shared, block) {
+            if let Some(name) = self.name_in(block, &words[1]) {
                 self.unbind(shared, block, name, Standing::Primary);
-                self.forget_primary(shared, block, name);
+                self.forget_primary(block, &words[1], name);
             }
             if self.aliases.is_empty() {
                 continue;
@@ -199,14 +204,14 @@ impl Places {
         }
     }
 
-    fn forget_primary(&mut self, shared: &Shared, block: Block, name: Name) {
+    fn forget_primary(&mut self, block: Block, word: &AtomicU64, name: Name) {
         if name.low() == 0 {
             self.zero.remove(&block);
         }
         if name.wide() != 0 {
             self.wide.remove(&block);
         }
-        shared.name_word(block).store(0, Relaxed);
+        word.store(0, Relaxed);
     }
 
     fn unbind(&mut self, shared: &Shared, block: Block, name: Name, standing: Standing) {
@@ -297,11 +302,6 @@ pub(crate) struct Meanings {
 }
 
 impl Meanings {
-    /// The only meaning there is.
-    pub(crate) fn only(&self) -> Option<Block> {
-        self.first.filter(|_| self.rest.is_empty())
-    }
-
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Block> {
         self.first.into_iter().chain(self.rest.iter().copied())
     }

@@ -40,8 +40,7 @@ impl Writer {
     /// meaning that anybody gave it.
     pub(crate) fn resolve(&mut self, holder: u32, name: Name, given: Given<'_>) -> Meaning {
         let own_only = self.profile(holder).own_names;
-        let meanings = self.store.places.meanings(&self.store.shared, name);
-        if let (Some(block), false) = (meanings.only(), own_only) {
+        if !own_only && let Some(block) = self.store.places.sole(&self.store.shared, name) {
             let live = self.store.live(block);
             return if live {
                 Meaning::Block(block)
@@ -49,6 +48,7 @@ impl Writer {
                 Meaning::Unknown
             };
         }
+        let meanings = self.store.places.meanings(&self.store.shared, name);
         let mut live = Vec::new();
         for block in meanings.iter() {
             if self.store.live(block) {

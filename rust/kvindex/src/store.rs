@@ -106,6 +106,8 @@ pub(crate) struct Store {
     sweep: u32,
     /// A block that must stay although nobody holds it yet.
     pinned: Option<Block>,
+    /// Whether there may be blocks that only the pin keeps.
+    loose: bool,
 }
 
 impl Store {
@@ -122,6 +124,7 @@ impl Store {
             held: 0,
             sweep: 0,
             pinned: None,
+            loose: false,
         }
     }
 
@@ -182,16 +185,29 @@ impl Store {
     /// Keeps a block in the structure until [`Store::unpin`].
     pub(crate) fn pin(&mut self, block: Block) {
         let before = self.pinned.replace(block);
-        if let Some(before) = before.filter(|before| before.run() != block.run()) {
+        let before = before.filter(|before| self.loose && before.run() != block.run());
+        if let Some(before) = before {
             self.trim(before.run());
         }
     }
 
     /// Lets go of the pinned block.
     pub(crate) fn unpin(&mut self) {
-        if let Some(block) = self.pinned.take() {
+        if let Some(block) = self.pinned.take()
+            && std::mem::take(&mut self.loose)
+        {
             self.trim(block.run());
         }
+    }
+
+    /// Says that the blocks that were added last are all held now.
+    pub(crate) fn fasten(&mut self) {
+        self.loose = false;
+    }
+
+    /// Says that there may be blocks that only the pin keeps.
+    pub(crate) fn loosen(&mut self) {
+        self.loose = true;
     }
 
     /// Finds or adds the first blocks of a chain below a parent, as many as lie
@@ -254,6 +270,7 @@ impl Store {
             Some(parent) => parent.run(),
             None => self.add_run(parent, namespace),
         };
+        self.loosen();
         let start = self.record(run).len();
         let count = keys.len().min(MAX_BLOCKS - start);
         self.append(run, &keys[..count]);
@@ -357,7 +374,7 @@ impl Store {
             return false;
         }
         let range = block.offset()..block.offset() + 1;
-        self.uncovered(block.run(), &range).is_empty()
+        self.unheld(block.run(), &range) == 0
     }
 
     /// Counts blocks that somebody holds now and nobody did, and forgets their
@@ -443,7 +460,7 @@ impl Store {
     }
 
     /// How many blocks of a run something needs.
-    fn needed(&self, run: u32, len: usize) -> usize {
+    fn needed(&mut self, run: u32, len: usize) -> usize {
         let mut keep = 0;
         for word in self.shared.claims(run) {
             keep = keep.max(usize::from(Claim::unpack(word.load(Relaxed)).end));
@@ -452,7 +469,9 @@ impl Store {
             }
         }
         if let Some(pinned) = self.pinned.filter(|pinned| pinned.run() == run) {
-            keep = keep.max(usize::from(pinned.offset()) + 1);
+            let pinned = usize::from(pinned.offset()) + 1;
+            self.loose |= pinned > keep;
+            keep = keep.max(pinned);
         }
         if self.meta(run).children() > 0 {
             let hangs = |end: &usize| {
