@@ -4,8 +4,9 @@
 mod tests;
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::table;
 /// Measures whatever was asked for; writes the file and prints the table.
 pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
     println!("{}", machine());
-    let mut file = arguments.json.as_ref().map(File::create).transpose()?;
+    let mut file = arguments.json.as_deref().map(create).transpose()?;
     if let Some(file) = &mut file {
         writeln!(file, "{}", about())?;
     }
@@ -41,6 +42,14 @@ pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A file to write figures to, and the folder that it lies in.
+fn create(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    File::create(path)
 }
 
 /// One workload of one size: all rounds, merged.
@@ -151,7 +160,7 @@ fn about() -> serde_json::Value {
 }
 
 fn machine() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find(|line| line.starts_with("model name"));
     let model = model
         .and_then(|line| line.split(": ").nth(1))
