@@ -1,5 +1,8 @@
 //! What the command line asks for.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::PathBuf;
 
 use crate::plan::{MACHINE, SUBJECTS, WORKLOADS, Workload};
@@ -26,6 +29,8 @@ pub(crate) struct Arguments {
     pub(crate) claims: Option<u64>,
     pub(crate) rounds: Option<usize>,
     pub(crate) json: Option<PathBuf>,
+    /// Whether to say how it is called, and nothing else.
+    pub(crate) help: bool,
     /// Whether this process is to measure and print, and nothing else.
     pub(crate) child: bool,
 }
@@ -39,6 +44,7 @@ impl Arguments {
             let mut value = || words.next().ok_or(format!("{option} needs a value"));
             match &*option {
                 "--quick" => arguments.quick = true,
+                "--help" => arguments.help = true,
                 "--child" => arguments.child = true,
                 "--workload" => arguments.workloads = workloads(&value()?)?,
                 "--subjects" => arguments.subjects = subjects(&value()?)?,

@@ -22,7 +22,7 @@ use crate::subject::Subject;
 use crate::workload::Event;
 
 /// Events that are made ready before they are applied, and timed together.
-const CHUNK: usize = 4_096;
+const CHUNK: usize = 1_024;
 
 /// Applies a stream; returns how many blocks it had and how long that took. Only
 /// the applying is timed, until all of it is done.

@@ -29,6 +29,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if arguments.help {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     if arguments.child {
         for workload in &arguments.workloads {
             for &claims in &arguments.claims(workload) {

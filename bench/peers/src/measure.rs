@@ -92,7 +92,7 @@ const STEPS: u32 = 4;
 pub(crate) struct Samples(Vec<u32>);
 
 impl Samples {
-    /// Times one call.
+    /// Times one call, but not what becomes of its result.
     pub(crate) fn take<T>(&mut self, call: impl FnOnce() -> T) {
         let start = Instant::now();
         let result = black_box(call());

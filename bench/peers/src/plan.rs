@@ -73,6 +73,9 @@ const fn workload(
 /// From how many claims on only one round is made, and nothing of little interest.
 const LARGE: u64 = 10_000_000;
 
+/// Up to how many claims the mixed workload is judged, too.
+const JUDGED: u64 = 1_000_000;
+
 /// Every workload.
 pub(crate) const WORKLOADS: [Workload; 13] = [
     workload("machine", &[0], &[0], 1, Run::Floor),
@@ -119,6 +122,9 @@ impl Workload {
 
     /// Who does not, though it could be compared, and why.
     pub(crate) fn left_out(&self, claims: u64) -> Vec<(&'static str, &'static str)> {
+        if let Run::Floor = self.run {
+            return Vec::new();
+        }
         let all = SUBJECTS.into_iter();
         all.filter_map(|subject| Some((subject, self.why_not(subject, claims)?)))
             .collect()
@@ -127,12 +133,19 @@ impl Workload {
     /// Variants of kvindex are there for a few cells only.
     fn is_beside_the_point(&self, subject: &str, claims: u64) -> bool {
         let mixed = matches!(self.run, Run::Mixed) && claims < LARGE;
-        let by_depth = matches!(self.run, Run::FanOut(_) | Run::GrowthOfDepth);
         match subject {
-            name if name == Kvindex::<Locals>::NAME => !(mixed || by_depth),
+            name if name == Kvindex::<Locals>::NAME => {
+                !(mixed || matches!(self.run, Run::FanOut(_)))
+            }
             name if name == Kvindex::<Copies>::NAME => !mixed,
             _ => false,
         }
+    }
+
+    /// Whether it is worth its time even where a match looks at each block.
+    fn takes_slow_matches(&self) -> bool {
+        let fleets = matches!(self.run, Run::Mixed | Run::Fragmented | Run::FanOut(_));
+        fleets || matches!(self.run, Run::Agentic | Run::Holes)
     }
 
     fn why_not(&self, subject: &str, claims: u64) -> Option<&'static str> {
@@ -140,8 +153,9 @@ impl Workload {
             (Smg::NAME, Run::FanOut(10_000)) => {
                 Some("each store copies the whole set of holders: minutes for 10,000")
             }
-            (Positional::NAME, Run::GrowthOfClaims | Run::GrowthOfDepth | Run::GrowthOfHolders) => {
-                Some("a match takes time for each block and holder: minutes")
+            (Positional::NAME, Run::FanOut(10_000)) => Some("a match takes milliseconds"),
+            (Positional::NAME, _) if !self.takes_slow_matches() => {
+                Some("a match takes microseconds to milliseconds: see mixed")
             }
             (Positional::NAME, _) if claims >= LARGE => Some("takes 100 bytes a claim"),
             _ => None,
@@ -168,7 +182,7 @@ impl Workload {
     fn measure<S: Subject>(&self, claims: u64) {
         let report = self.report(S::NAME, claims);
         let of = |sharing, names| Fleet::new(SEED, claims, sharing, names);
-        let course = self.course(S::NAME);
+        let course = self.course(S::NAME, claims);
         match self.run {
             Run::Mixed | Run::Fragmented => {
                 fleet::<S>(&of(Sharing::Mixed, Names::Common), &course, &report);
@@ -198,7 +212,7 @@ impl Workload {
     }
 
     /// What is done with a fleet of this workload.
-    fn course(&self, subject: &str) -> Course {
+    fn course(&self, subject: &str, claims: u64) -> Course {
         let whole = Course {
             kinds: &Kind::MIXED,
             busy: true,
@@ -206,6 +220,10 @@ impl Workload {
             ..Course::default()
         };
         let course = match self.run {
+            Run::Mixed => Course {
+                judged: claims <= JUDGED,
+                ..whole
+            },
             Run::Unique => Course {
                 kinds: &[Kind::OneCold, Kind::One, Kind::Miss],
                 busy: false,

@@ -1,8 +1,12 @@
 //! Runs everybody in turns, each in a process of its own, and collects figures.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -15,7 +19,8 @@ use crate::table;
 
 /// Measures whatever was asked for; writes the file and prints the table.
 pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
-    let mut file = arguments.json.as_ref().map(File::create).transpose()?;
+    println!("{}", machine());
+    let mut file = arguments.json.as_deref().map(create).transpose()?;
     if let Some(file) = &mut file {
         writeln!(file, "{}", about())?;
     }
@@ -24,15 +29,8 @@ pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
             let mut records = one(arguments, workload, claims)?;
             if arguments.subjects.is_empty() {
                 let left_out = workload.left_out(claims).into_iter();
-                records.extend(left_out.map(|(subject, why)| Record {
-                    bench: "peers".into(),
-                    workload: workload.name.into(),
-                    claims,
-                    cell: "store".into(),
-                    subject: subject.into(),
-                    note: Some(why.into()),
-                    ..Record::default()
-                }));
+                let note = |(subject, why)| note(workload.name, claims, subject, why);
+                records.extend(left_out.map(note));
             }
             if let Some(file) = &mut file {
                 for record in &records {
@@ -44,6 +42,14 @@ pub(crate) fn all(arguments: &Arguments) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A file to write figures to, and the folder that it lies in.
+fn create(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    File::create(path)
 }
 
 /// One workload of one size: all rounds, merged.
@@ -64,22 +70,38 @@ fn one(arguments: &Arguments, workload: &Workload, claims: u64) -> io::Result<Ve
     Ok(merged(records))
 }
 
+/// A remark on why there are no figures.
+fn note(workload: &str, claims: u64, subject: &str, why: &str) -> Record {
+    Record {
+        bench: "peers".into(),
+        workload: workload.into(),
+        claims,
+        cell: "store".into(),
+        subject: subject.into(),
+        note: Some(why.into()),
+        ..Record::default()
+    }
+}
+
+/// What one subject does in a process of its own. One that fails, for want of
+/// memory for instance, leaves a remark.
 fn child(workload: &str, claims: u64, subject: &str) -> io::Result<Vec<Record>> {
-    let claims = claims.to_string();
+    let number = claims.to_string();
     let output = Command::new(std::env::current_exe()?)
         .args(["--child", "--workload", workload])
-        .args(["--claims", &claims, "--subjects", subject])
+        .args(["--claims", &number, "--subjects", subject])
         .stderr(Stdio::inherit())
         .output()?;
-    if !output.status.success() {
-        let status = output.status;
-        return Err(io::Error::other(format!("{workload}, {subject}: {status}")));
-    }
     let lines = String::from_utf8_lossy(&output.stdout);
     let records = lines.lines().map(serde_json::from_str);
-    records
-        .map(|record| record.map_err(io::Error::other))
-        .collect()
+    let mut records: Vec<Record> = records
+        .collect::<Result<_, _>>()
+        .map_err(io::Error::other)?;
+    if !output.status.success() {
+        let why = format!("ended early: {}", output.status);
+        records.push(note(workload, claims, subject, &why));
+    }
+    Ok(records)
 }
 
 /// One record for each figure: medians of the rounds, and all their samples.
@@ -87,7 +109,8 @@ fn merged(records: Vec<Record>) -> Vec<Record> {
     let mut places = HashMap::new();
     let mut groups: Vec<Vec<Record>> = Vec::new();
     for record in records {
-        let key = (record.cell.clone(), record.subject.clone(), record.x);
+        let (cell, subject) = (record.cell.clone(), record.subject.clone());
+        let key = (cell, subject, record.x, record.note.clone());
         let place = *places.entry(key).or_insert(groups.len());
         if place == groups.len() {
             groups.push(Vec::new());
@@ -111,12 +134,17 @@ fn median(rounds: &[Record]) -> Record {
     for &(bound, count) in rounds.iter().flat_map(|record| &record.histogram) {
         *buckets.entry(bound).or_insert(0) += count;
     }
+    // Samples add up; the same queries judged again do not.
+    let of = match &*rounds[0].unit {
+        "wrong" => rounds[0].of,
+        _ => rounds.iter().map(|record| record.of).sum(),
+    };
     Record {
         value: middle(|record| record.value),
         p50: middle(|record| record.p50),
         p99: middle(|record| record.p99),
         p999: middle(|record| record.p999),
-        of: rounds.iter().map(|record| record.of).sum(),
+        of,
         histogram: buckets.into_iter().collect(),
         ..rounds[0].clone()
     }
@@ -132,7 +160,7 @@ fn about() -> serde_json::Value {
 }
 
 fn machine() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find(|line| line.starts_with("model name"));
     let model = model
         .and_then(|line| line.split(": ").nth(1))

@@ -1,5 +1,8 @@
 //! Figures as a table: a line a cell, a column a subject, and the ratio.
 
+#[cfg(test)]
+mod tests;
+
 use crate::plan::{MACHINE, SUBJECTS, is_peer};
 use crate::record::Record;
 

@@ -9,9 +9,11 @@ use crate::workload::{Agentic, Block, Random, grow};
 
 const SEED: u64 = 7;
 /// Stored blocks, for each claim that there is room for.
-const TURNOVER: u64 = 3;
+const TURNOVER: u64 = 2;
 /// Queries that are timed.
 const SAMPLES: usize = 20_000;
+/// Queries that are judged.
+const JUDGED: usize = 512;
 /// Blocks of a session's next turn.
 const NEXT: usize = 32;
 
@@ -66,7 +68,7 @@ fn ask<S: Subject>(subject: &mut S, queries: &[Vec<Block>], report: &Report) {
 fn judge<S: Subject>(subject: &mut S, claims: u64, queries: &[Vec<Block>], report: &Report) {
     let (mut judge, mut verdict) = (Judge::default(), Verdict::default());
     Agentic::new(SEED, claims, TURNOVER * claims).for_each(|event| judge.apply(&event));
-    for query in queries {
+    for query in queries.iter().take(JUDGED) {
         judge.ask(subject, query, &mut verdict);
     }
     report.verdict(&verdict);

@@ -47,15 +47,24 @@ pub(crate) fn busy<S: Subject>(subject: &mut S, report: &Report, all: &[(Kind, V
                 written.fetch_add(*blocks, Ordering::Relaxed);
             }
         });
+        let _stop = Stop(&stop);
         for (kind, queries) in &queries {
             let (samples, rows) = ask(&mut read, queries);
             let cell = format!("busy_{}", kind.cell());
             report.samples(&cell, None, samples, rows);
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let rate = written.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
     report.value("busy_writer", "blocks/s", None, rate);
+}
+
+/// Ends the writer, also where the reader panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn ask<K: Copy>(read: &mut impl FnMut(&[K]) -> usize, queries: &[Vec<K>]) -> (Samples, f64) {

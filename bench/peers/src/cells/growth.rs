@@ -17,6 +17,8 @@ const DEGREE: usize = 8;
 /// Blocks of a chain whose holders grow.
 const DEPTH: usize = 64;
 
+/// Fewer claims than that are stored in no time.
+const WORTH_TIMING: u64 = 10_000;
 /// The longest that one point may take to store, if there is to be a larger one.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -81,7 +83,9 @@ fn point<S: Subject>(fleet: &Fleet, x: u64, report: &Report) -> bool {
         }
     };
     let stored = apply(&mut subject, Stream::new(fleet, Direction::Store));
-    report.value("store", "blocks/s", Some(x), rate(stored));
+    if fleet.claims >= WORTH_TIMING {
+        report.value("store", "blocks/s", Some(x), rate(stored));
+    }
     let queries = Kind::Whole.queries(fleet);
     let (samples, rows) = quiet(&mut subject, Kind::Whole, &queries, &Sweep::new());
     report.samples("match", Some(x), samples, rows);
