@@ -4,7 +4,7 @@ use kvindex::key::{BlockHasher, Prompt, chain, namespace_seed};
 use pyo3::prelude::*;
 
 use crate::columns;
-use crate::detach;
+use crate::detach::Held;
 use crate::images::Images;
 use crate::integers::{Keys, Tokens};
 use crate::settings::block_size;
@@ -62,7 +62,7 @@ pub(crate) fn block_keys<'py>(
         block_size: block_size as usize,
         pairs,
     };
-    let keys: Vec<u64> = detach::when_long(py, 1, prompt.tokens.len(), || {
+    let keys: Vec<u64> = Held::default().work(py, prompt.tokens.len(), || {
         let mut hasher = BlockHasher::new(seed);
         let blocks = 0..prompt.blocks();
         blocks

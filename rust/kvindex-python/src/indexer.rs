@@ -12,12 +12,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::candidates::{Candidates, Wanted};
-use crate::detach;
 use crate::error::Error;
 use crate::events::Payload;
 use crate::explain::{self, Refused};
 use crate::images::Images;
-use crate::integers::{EngineHashes, Keys, Prompts, Tokens};
+use crate::integers::{EngineHashes, Keys, Tokens};
 use crate::matches::Matches;
 use crate::misfits::Misfits;
 use crate::profile::{self, ChunkTokens, LoraIds, Media, RootHash};
@@ -256,7 +255,8 @@ impl Indexer {
 
     /// Answers several prompts in one call.
     ///
-    /// Large calls run without the interpreter, so that other threads go on.
+    /// Large calls let go of the interpreter now and then, so that other threads
+    /// go on.
     ///
     /// Args:
     ///     prompts: The tokens of each prompt, as for `match`.
@@ -272,7 +272,7 @@ impl Indexer {
     fn match_many(
         &self,
         py: Python<'_>,
-        prompts: Prompts,
+        prompts: &Bound<'_, PyAny>,
         lora_name: Option<&str>,
         cache_salt: Option<&str>,
         mm: Option<Images>,
@@ -283,18 +283,7 @@ impl Indexer {
         let query = self.query(workers, weights.as_ref(), cascade);
         let images = mm.unwrap_or_default();
         let seed = seed(lora_name, cache_salt);
-        let total = prompts.0.iter().map(|tokens| tokens.0.len()).sum();
-        detach::when_long(py, prompts.0.len(), total, || {
-            let answers = prompts.0.iter().map(|tokens| {
-                let blocks = Blocks::Tokens {
-                    tokens: &tokens.0,
-                    images: &images.0,
-                    seed,
-                };
-                query.find(&self.index, &blocks)
-            });
-            Ok(answers.collect::<Result<_, _>>()?)
-        })
+        query.find_many(py, &self.index, prompts, &images.0, seed)
     }
 
     /// Which workers hold how many leading ones of these blocks, by local keys.

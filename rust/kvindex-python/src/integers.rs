@@ -58,28 +58,19 @@ impl FromPyObject<'_, '_> for Tokens {
     }
 }
 
-/// The tokens of several prompts.
-pub(crate) struct Prompts(pub(crate) Vec<Tokens>);
-
-impl FromPyObject<'_, '_> for Prompts {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let py = object.py();
-        let prompts = object.try_iter()?.enumerate().map(|(position, tokens)| {
-            tokens?.extract().map_err(|error: PyErr| {
-                if !error.is_instance_of::<PyTypeError>(py)
-                    && !error.is_instance_of::<PyOverflowError>(py)
-                    && !error.is_instance_of::<PyBufferError>(py)
-                {
-                    return error;
-                }
-                let message = format!("prompt {position}: {}", error.value(py));
-                PyErr::from_type(error.get_type(py), message)
-            })
-        });
-        prompts.collect::<PyResult<_>>().map(Self)
-    }
+/// The tokens of prompt number `position` of several.
+pub(crate) fn prompt(position: usize, tokens: &Bound<'_, PyAny>) -> PyResult<Tokens> {
+    tokens.extract().map_err(|error: PyErr| {
+        let py = tokens.py();
+        if !error.is_instance_of::<PyTypeError>(py)
+            && !error.is_instance_of::<PyOverflowError>(py)
+            && !error.is_instance_of::<PyBufferError>(py)
+        {
+            return error;
+        }
+        let message = format!("prompt {position}: {}", error.value(py));
+        PyErr::from_type(error.get_type(py), message)
+    })
 }
 
 impl FromPyObject<'_, '_> for Keys {

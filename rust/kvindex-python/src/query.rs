@@ -5,11 +5,20 @@ use std::sync::Arc;
 
 use kvindex::error::Forked;
 use kvindex::event::Name;
+use kvindex::key::Span;
 use kvindex::{Blocks, Candidate, Explanation, Index, Options, Walk, Weights};
 
+use pyo3::prelude::*;
+
 use crate::candidates::Wanted;
+use crate::detach::{Held, PROMPT_TOKENS};
+use crate::error::Error;
+use crate::integers::{Tokens, prompt};
 use crate::matches::Matches;
 use crate::settings::{GivenWeights, WeightTable};
+
+/// Prompts are answered in groups of about so many tokens: 256 KiB.
+const GROUP_TOKENS: usize = 1 << 16;
 
 thread_local! {
     /// Scratch memory of this thread's queries.
@@ -43,6 +52,45 @@ impl Query {
             let found = index.find(blocks, &self.options(), walk)?;
             Ok(Matches::new(found, self.candidates.clone(), self.weights))
         })
+    }
+
+    /// Who holds how many blocks of each of some prompts. They are read and
+    /// answered in groups, so that their tokens stay in the cache.
+    pub(crate) fn find_many(
+        &self,
+        py: Python<'_>,
+        index: &Index,
+        prompts: &Bound<'_, PyAny>,
+        images: &[Span],
+        seed: u64,
+    ) -> Result<Vec<Matches>, Error> {
+        let mut prompts = prompts.try_iter()?.enumerate();
+        let (mut answers, mut held) = (Vec::new(), Held::default());
+        loop {
+            let (mut group, mut cost) = (Vec::new(), 0);
+            while cost < GROUP_TOKENS
+                && let Some((position, tokens)) = prompts.next()
+            {
+                let tokens = prompt(position, &tokens?)?;
+                cost += tokens.0.len() + PROMPT_TOKENS;
+                group.push(tokens);
+            }
+            if group.is_empty() {
+                return Ok(answers);
+            }
+            let answer = |tokens: &Tokens| {
+                let blocks = Blocks::Tokens {
+                    tokens: &tokens.0,
+                    images,
+                    seed,
+                };
+                self.find(index, &blocks)
+            };
+            let found = held.work(py, cost, || {
+                group.iter().map(answer).collect::<Result<Vec<_>, _>>()
+            });
+            answers.extend(found?);
+        }
     }
 
     /// Who holds how many of the blocks that have these names.
