@@ -31,6 +31,8 @@ mod hold;
 mod holder;
 mod incoming;
 mod index;
+#[cfg(all(test, loom))]
+mod interleaved;
 pub mod key;
 mod keys;
 mod member;
