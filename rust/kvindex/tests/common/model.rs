@@ -399,7 +399,7 @@ impl Model {
                 count: 1,
             }),
         }
-        let same = |(known, block): &(Name, Path)| known.matches(name) && block == path;
+        let same = |(known, block): &(Name, Path)| *known == name && block == path;
         if !self.bindings.iter().any(same) {
             self.bindings.push((name, path.clone()));
         }
@@ -549,8 +549,14 @@ impl Model {
 
     fn resolve(&self, key: &Key, name: Name, given: &Given) -> Meaning {
         let holder = &self.holders[key];
-        let live = self.bindings.iter().filter(|entry| entry.0.matches(name));
-        let live: Vec<&Path> = live.map(|entry| &entry.1).collect();
+        let bound = self.bindings.iter().filter(|entry| entry.0.matches(name));
+        let mut live: Vec<&Path> = Vec::new();
+        for (_, path) in bound {
+            // A block that several of its names match is one meaning.
+            if !live.contains(&path) {
+                live.push(path);
+            }
+        }
         let holds = |path: &Path| {
             let mut copies = holder.copies.iter();
             copies.any(|copies| copies.path == *path && copies.name.matches(name))
