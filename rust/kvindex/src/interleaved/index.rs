@@ -116,12 +116,15 @@ fn find(index: &Index, keys: &[u64]) -> Vec<(String, u32)> {
     rows
 }
 
+/// A worker, and what it sends.
+type Sent = (&'static str, fn() -> Prepared);
+
 /// Tries what a query for some blocks finds while batches are applied. It has to
 /// be one of a few answers, written as `worker depth, worker depth`.
 fn race(
     preemptions: usize,
-    before: &'static [(&'static str, fn() -> Prepared)],
-    batches: &'static [(&'static str, fn() -> Prepared)],
+    before: &'static [Sent],
+    batches: &'static [Sent],
     query: &'static [u64],
     answers: &'static [&'static str],
 ) {

@@ -1,9 +1,15 @@
-//! All interleavings of one writer and its readers, tried by loom.
+//! All interleavings of a writer and its readers, tried by loom.
 //!
-//! Each model is as small as what it is about: one or two writes while queries
-//! run. Loom runs it again for each order of the threads' steps, up to a number
+//! Each model is as small as what it is about: one or two writes while a query
+//! runs. Loom runs it again for each order of the threads' steps, up to a number
 //! of preemptions, and for each value that the memory model lets a load return.
-//! `RUSTFLAGS="--cfg loom" cargo test --release --package kvindex --lib interleaved`
+//! A query writes nothing that a writer reads. So a load of an old value shows
+//! all that an interrupted query would see, and models of the whole index do
+//! with one preemption or none. Loom remembers the last seven values of a word.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --package kvindex --lib interleaved
+//! ```
 
 mod head;
 mod index;

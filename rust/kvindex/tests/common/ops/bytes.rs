@@ -144,7 +144,9 @@ fn store(bytes: &mut Bytes<'_>, pool: &Pool) -> StoreText {
         medium: medium(bytes),
         spoken: bytes.pick([85]) == 0,
         salt_of: (bytes.pick([85]) == 1).then(|| bytes.below(3) as u32),
-        image: (bytes.rarely()).then(|| (bytes.below(3) as u32, bytes.below(6) as i64 - 1)),
+        image: bytes
+            .rarely()
+            .then(|| (bytes.below(3) as u32, [-1, 0, 1, 2, 3, 4][bytes.below(6)])),
         pairs: bytes.rarely(),
         odd: odd(bytes),
     }
@@ -163,7 +165,7 @@ fn odd(bytes: &mut Bytes<'_>) -> OddText {
         1 => OddText::Size(
             [None, Some(0), Some(2), Some(3), Some(4), Some(u64::MAX)][bytes.below(6)],
         ),
-        2 => OddText::LoraId(6 + bytes.below(2) as i64),
+        2 => OddText::LoraId([6, 7][bytes.below(2)]),
         3 => group(bytes),
         4 => OddText::Remote,
         5 => OddText::ExtraKeys,
