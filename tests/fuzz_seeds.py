@@ -1,6 +1,6 @@
 """Make seeds for the fuzz targets that read payloads, from the captured streams.
 
-    python -m tests.fuzz_seeds
+    python -m tests.fuzz_seeds FOLDER
 
 Of each stream the smallest batches that store, remove and clear blocks. The target
 `wire` takes one byte more, which chooses how the payload is read.
@@ -8,12 +8,12 @@ Of each stream the smallest batches that store, remove and clear blocks. The tar
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.streams import load, names_of
 
-CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
 TYPES = re.compile(rb"BlockStored|BlockRemoved|AllBlocksCleared")
 LARGEST = 1500
 # A block size of 1 to 4 (its lowest two bits, from 0), and two profiles of seven.
@@ -33,20 +33,20 @@ def payloads() -> Iterator[bytes]:
             yield from smallest.values()
 
 
-def write(target: str, content: bytes) -> None:
+def write(folder: Path, content: bytes) -> None:
     """Write a seed under the name that the fuzzer would give it."""
     name = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-    folder = CORPUS / target
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(content)
 
 
 def main() -> None:
     """Run from a command line."""
+    folder = Path(sys.argv[1])
     for number, payload in enumerate(payloads()):
         if len(payload) <= LARGEST:
-            write("decode", payload)
-            write("wire", bytes([CHOICES[number % len(CHOICES)]]) + payload)
+            write(folder / "decode", payload)
+            write(folder / "wire", bytes([CHOICES[number % len(CHOICES)]]) + payload)
 
 
 if __name__ == "__main__":
