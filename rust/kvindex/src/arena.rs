@@ -11,13 +11,13 @@
 //! Arena     blocks in size classes of four steps a doubling: 4 5 6 7 8 10 12 ...
 //! ```
 
-use crate::sync::{AtomicU64, OnceLock, Ordering};
+use crate::sync::{AtomicU64, MODELLED, OnceLock, Ordering, zeroed};
 
 /// log2 of the words of an ordinary page: 256 KiB.
-const PAGE_BITS: u32 = 15;
+const PAGE_BITS: u32 = if MODELLED { 4 } else { 15 };
 const PAGE_WORDS: usize = 1 << PAGE_BITS;
 /// Pages in the first directory.
-const FIRST: u64 = 64;
+const FIRST: u64 = if MODELLED { 2 } else { 64 };
 /// Addresses are this wide; the rest of a word is free for other fields.
 pub(crate) const ADDRESS_BITS: u32 = 48;
 
@@ -57,7 +57,7 @@ impl Pages {
             let size = FIRST << directory;
             (0..size).map(|_| OnceLock::new()).collect()
         });
-        slots[slot].get_or_init(|| bytemuck::zeroed_slice_box(words));
+        slots[slot].get_or_init(|| zeroed(words));
     }
 }
 

@@ -12,10 +12,10 @@
 
 use crate::arena::{Allocator, Arena, class_for, class_words};
 use crate::error::Forked;
-use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{AtomicU64, MODELLED, Ordering::Relaxed};
 use crate::version::{self, Patience};
 
-const SHARD_BITS: u32 = 8;
+const SHARD_BITS: u32 = if MODELLED { 1 } else { 8 };
 const VERSION: usize = 0;
 const ADDRESS: usize = 1;
 const SLOTS: usize = 2;

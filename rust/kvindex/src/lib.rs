@@ -33,6 +33,8 @@ mod hold;
 mod holder;
 mod incoming;
 mod index;
+#[cfg(all(test, loom))]
+mod interleaved;
 pub mod key;
 mod keys;
 mod member;

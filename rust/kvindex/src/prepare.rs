@@ -275,9 +275,11 @@ impl Layout<'_> {
         let (hash, within) = (block / self.unit, block % self.unit);
         let last = within + 1 == self.unit;
         let end = i64::try_from((within + 1) * self.block_size).unwrap_or(i64::MAX);
-        let own = images
+        let first = images.partition_point(|image| (image.block as usize) < hash);
+        let own = images[first..]
             .iter()
-            .filter(|image| image.block as usize == hash && (last || image.offset < end));
+            .take_while(|image| image.block as usize == hash);
+        let own = own.filter(|image| last || image.offset < end);
         own.map(|image| image.hash).collect()
     }
 }

@@ -5,12 +5,10 @@
 //! what it wants in between two loads of the version and throws the copy away
 //! if the version was odd or has changed.
 
-use std::hint::spin_loop;
 use std::process;
-use std::thread::yield_now;
 
 use crate::error::Forked;
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 
 /// Marks a write as going on; undone by [`end`].
 pub(crate) fn begin(version: &AtomicU64) {

@@ -287,6 +287,17 @@ fn test_integers_match_the_ends_of_byte_strings() {
 }
 
 #[test]
+fn test_an_integer_for_a_block_with_a_byte_string_is_a_name_of_its_own() {
+    let mut both = both();
+    apply(&mut both, "w", named(bytes(1, 7), &[1]));
+    apply(&mut both, "w", store([7], &[1]).on("CPU"));
+    let mut moved = named(bytes(2, 7), &[]).on("DISK");
+    moved.size = None;
+    assert_eq!(apply(&mut both, "w", moved).stored, 1);
+    assert_eq!(tiers(&mut both, "w", &[1]), [1, 0, 0, 0]);
+}
+
+#[test]
 fn test_numbers_decide_what_is_new() {
     let mut both = both();
     let send = |both: &mut Both, seq: u64, source: &str| {

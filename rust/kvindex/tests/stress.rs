@@ -5,14 +5,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::race::{Random, run};
+use common::race::{Random, run, threads};
 use common::said::{Said, batch, remove, store};
 use common::{EVERYBODY, apply, config, origin, rows};
 use kvindex::key::{BlockHasher, SEED, chain};
 use kvindex::profile::{Kind, Profile};
 use kvindex::{Blocks, Candidate, Found, Index, Options, Prepared, Row, Walk};
 
-const WRITERS: u64 = 2;
 /// Kinds of chains; a worker only ever stores chains of its own kind.
 const TAGS: u64 = 4;
 /// Workers of each writer and tag.
@@ -201,9 +200,9 @@ fn test_what_stays_is_found_whole_and_nobody_gets_the_blocks_of_others() {
     let (index, lines) = (Index::new(config(1)).unwrap(), lines());
     let settled = settle(&index);
     let before = index.stats().unwrap();
-    let crews: Vec<Crew> = (0..WRITERS).map(Crew::new).collect();
+    let crews: Vec<Crew> = (0..threads()).map(Crew::new).collect();
     run(
-        WRITERS,
+        threads(),
         |writer, random| crews[writer as usize].step(&index, &lines, random),
         |walk, random| {
             let line = &lines[random.below(TAGS * CHAINS) as usize];
@@ -226,16 +225,16 @@ fn test_what_stays_is_found_whole_and_nobody_gets_the_blocks_of_others() {
 fn test_candidates_are_answered_in_order_while_workers_come_and_go() {
     let (index, lines) = (Index::new(config(1)).unwrap(), lines());
     let settled = settle(&index);
-    let crews: Vec<Crew> = (0..WRITERS).map(Crew::new).collect();
+    let crews: Vec<Crew> = (0..threads()).map(Crew::new).collect();
     run(
-        WRITERS,
+        threads(),
         |writer, random| crews[writer as usize].step(&index, &lines, random),
         |walk, random| {
             let line = &lines[random.below(TAGS * CHAINS) as usize];
             let mut workers: Vec<String> = vec!["nobody".into()];
             workers.extend(settled.iter().map(|(worker, _)| (*worker).to_owned()));
             for _ in 0..4 {
-                let crew = &crews[random.below(WRITERS) as usize];
+                let crew = &crews[random.below(crews.len() as u64) as usize];
                 workers.push(crew.name(random.below(WORKERS * TAGS)));
             }
             let candidate = |worker: &String| Candidate {
@@ -265,7 +264,7 @@ fn test_candidates_are_answered_in_order_while_workers_come_and_go() {
 fn test_blocks_of_one_batch_are_seen_all_or_not_at_all() {
     let (index, lines) = (Index::new(config(1)).unwrap(), lines());
     let settled = settle(&index);
-    let crews: Vec<Crew> = (0..WRITERS).map(Crew::new).collect();
+    let crews: Vec<Crew> = (0..threads()).map(Crew::new).collect();
     // A line that somebody else always has, and one that comes and goes.
     let wholes = [Line::new(2_000_000, 0, 50), Line::new(2_000_001, 0, 120)];
     let stays = wholes[0].stored(0, 50, "GPU");
@@ -289,7 +288,7 @@ fn test_blocks_of_one_batch_are_seen_all_or_not_at_all() {
             }
         }
     };
-    run(WRITERS, write, |walk, random| {
+    run(threads(), write, |walk, random| {
         let whole = &wholes[random.below(2) as usize];
         let rows = whole.find(&index, walk, random);
         for ((worker, _), tiers) in rows {

@@ -6,6 +6,7 @@ pub(crate) mod agree;
 pub(crate) mod answer;
 pub(crate) mod model;
 pub(crate) mod ops;
+pub(crate) mod play;
 pub(crate) mod race;
 mod rules;
 pub(crate) mod said;

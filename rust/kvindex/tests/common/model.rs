@@ -2,7 +2,7 @@
 //! end to end, prefixes as vectors of their blocks' contents. It shares no
 //! structure with the index, so that both are hardly wrong in the same way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvindex::event::{Batch, Event, GroupKind, Name, Reason, Remove, Store, Tier};
@@ -549,11 +549,14 @@ impl Model {
 
     fn resolve(&self, key: &Key, name: Name, given: &Given) -> Meaning {
         let holder = &self.holders[key];
-        let live = self.bindings.iter().filter(|entry| entry.0.matches(name));
-        let mut live: Vec<&Path> = live.map(|entry| &entry.1).collect();
-        // A block that several of its names match is one meaning.
-        let mut seen = BTreeSet::new();
-        live.retain(|path| seen.insert(*path));
+        let bound = self.bindings.iter().filter(|entry| entry.0.matches(name));
+        let mut live: Vec<&Path> = Vec::new();
+        for (_, path) in bound {
+            // A block that several of its names match is one meaning.
+            if !live.contains(&path) {
+                live.push(path);
+            }
+        }
         let holds = |path: &Path| {
             let mut copies = holder.copies.iter();
             copies.any(|copies| copies.path == *path && copies.name.matches(name))

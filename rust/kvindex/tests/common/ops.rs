@@ -1,5 +1,7 @@
 //! Random operations over tiny alphabets, as plain values that shrink well.
 
+pub(crate) mod bytes;
+
 use kvindex::event::{GroupKind, Image, Name, Reason, Tier};
 use kvindex::key::hash_bytes;
 use kvindex::profile::{Kind, Profile};

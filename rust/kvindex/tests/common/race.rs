@@ -2,9 +2,13 @@
 //!
 //! Seeded, but the schedule is the machine's: a failure is a fault, a pass says
 //! the more the longer it took. `KVINDEX_STRESS_SECONDS` (2) says how long each
-//! test takes, `KVINDEX_STRESS_SEED` where its random choices begin.
+//! test takes, `KVINDEX_STRESS_THREADS` (2) how many readers it has, and writers
+//! where they may be several, `KVINDEX_STRESS_SEED` (1) where its random choices
+//! begin.
 
 use std::env;
+use std::fmt::Debug;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -12,7 +16,15 @@ use std::time::{Duration, Instant};
 
 use kvindex::Walk;
 
-const READERS: u64 = 2;
+fn setting<T: FromStr<Err: Debug>>(name: &str, usual: T) -> T {
+    let text = env::var(format!("KVINDEX_STRESS_{name}"));
+    text.map_or(usual, |text| text.parse().expect("a number"))
+}
+
+/// Readers, and writers where they may be several.
+pub(crate) fn threads() -> u64 {
+    setting("THREADS", 2)
+}
 
 /// A small generator of random numbers.
 pub(crate) struct Random(u64);
@@ -20,8 +32,7 @@ pub(crate) struct Random(u64);
 impl Random {
     /// One of its own for each thread of a test.
     pub(crate) fn of(thread: u64) -> Self {
-        let seed = env::var("KVINDEX_STRESS_SEED").map_or(1, |seed| seed.parse().unwrap());
-        Self(seed * 1000 + thread)
+        Self(setting::<u64>("SEED", 1) * 1000 + thread)
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
@@ -45,8 +56,7 @@ pub(crate) fn run(
 ) {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let seconds = env::var("KVINDEX_STRESS_SECONDS").map_or(2.0, |text| text.parse().unwrap());
-    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let end = Instant::now() + Duration::from_secs_f64(setting("SECONDS", 2.0));
     let (stop, changes, answers) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let repeat = |step: &mut dyn FnMut(), steps: &AtomicU64| {
         // A thread that panics must not leave the others waiting for the end.
@@ -63,7 +73,7 @@ pub(crate) fn run(
             let (changes, mut random) = (&changes, Random::of(writer));
             scope.spawn(move || repeat(&mut || write(writer, &mut random), changes));
         }
-        for reader in 0..READERS {
+        for reader in 0..threads() {
             let (answers, mut random) = (&answers, Random::of(100 + reader));
             let mut walk = Walk::default();
             scope.spawn(move || repeat(&mut || read(&mut walk, &mut random), answers));

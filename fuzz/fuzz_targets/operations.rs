@@ -1,0 +1,11 @@
+//! Any operations, done to an index and to the model of it.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|input: &[u8]| kvindex_fuzz::operations(input));
+
+/// Replays the files that are named.
+#[cfg(not(fuzzing))]
+fn main() {
+    kvindex_fuzz::replay(kvindex_fuzz::operations);
+}

@@ -1,0 +1,88 @@
+//! Operations done to an index and to the model of it, compared after each.
+
+use kvindex::{Config, Origin};
+
+use super::agree::Both;
+use super::apply;
+use super::ops::{Op, Sent, profile, worker};
+use super::said::{Said, batch, store};
+
+/// Runs that no operation touches: with them a clear is swept in several steps.
+const FILLER: u64 = 300;
+
+fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; 3], before: &mut Vec<Said>) {
+    let said = sent.said(&both.model, before);
+    before.extend(said.iter().cloned());
+    let mut batch = batch(said);
+    batch.rank = sent.ranked.then_some(sent.rank);
+    let origin = Origin {
+        worker: worker(sent.worker),
+        rank: if sent.ranked { 3 } else { sent.rank },
+        source: sent.source,
+        seq: sent.seq,
+        epoch: match sent.epoch {
+            0 => None,
+            1 => epochs[sent.worker],
+            stale => Some(stale * 1000),
+        },
+    };
+    both.apply(batch, &origin);
+}
+
+fn fill(both: &mut Both) {
+    let size = both.model.config.block_size;
+    for root in 0..FILLER {
+        let tokens = vec![1000 + root as u32; size as usize];
+        let said = store([1 << 60 | root], &tokens);
+        apply(&both.index, "filler", batch([said.into()]));
+    }
+    both.stranger = "filler";
+}
+
+/// Does them all and takes everything away again: nothing is left.
+pub(crate) fn run(config: Config, filled: bool, ops: &[Op]) {
+    let mut both = Both::new(config);
+    let mut others = 0;
+    if filled && !config.registered_only {
+        fill(&mut both);
+        others = FILLER;
+    }
+    let (mut epochs, mut before) = ([None; 3], Vec::new());
+    for op in ops {
+        match *op {
+            Op::Batch(ref sent) => send(&mut both, sent, &epochs, &mut before),
+            Op::Register(number, kind) => {
+                let profile = profile(kind, config.block_size);
+                epochs[number] = Some(both.register(worker(number), profile));
+            }
+            Op::RemoveWorker(number) => {
+                both.remove_worker(worker(number));
+            }
+            Op::Reset(number, rank) => {
+                both.reset(worker(number), rank);
+            }
+            Op::Clear if others == 0 => {
+                both.index.clear().unwrap();
+                both.model.clear();
+            }
+            Op::Clear => {}
+            Op::Totals => both.check_totals(others),
+        }
+        both.check(false);
+    }
+    both.check(true);
+    both.check_totals(others);
+    for number in 0..3 {
+        both.remove_worker(worker(number));
+    }
+    both.index.remove_worker("filler").unwrap();
+    let stats = both.index.stats().unwrap();
+    let left = (
+        stats.blocks,
+        stats.runs,
+        stats.names,
+        stats.claims,
+        stats.orphans,
+    );
+    assert_eq!(left, (0, 0, 0, 0, 0), "nothing is left");
+}
