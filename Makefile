@@ -25,9 +25,19 @@ SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 # Extra arguments, for example: make test PYTEST_ARGS='-k streams'
 PYTEST_ARGS ?=
 CARGO_TEST_ARGS ?=
-CARGO_BENCH_ARGS ?=
+PEERS_ARGS ?=
+LOOM_ARGS ?=
 DEMO_ARGS ?=
 MUTANT_ARGS ?=
+STRESS_SECONDS ?= 60
+FUZZ_SECONDS ?= 60
+
+PEERS = cargo run --release --locked --manifest-path bench/peers/Cargo.toml --target-dir target/peers --
+# Builds of their own, without the long link: they are not measured.
+QUICKLY = CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+MODELLED = RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom $(QUICKLY)
+SANITIZED = RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer' \
+	CARGO_TARGET_DIR=target/asan $(QUICKLY)
 
 # Expanded in recipes only, so that `make help` and `make clean` need neither.
 CARGO = $(shell PATH='$(PATH)'; command -v rustc >/dev/null && command -v cargo)
@@ -35,10 +45,10 @@ SUPPORTED := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11) or
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
 
-.PHONY: help demo test lint bench mutants fmt clean toolchain
+.PHONY: help demo test lint bench bench-report mutants loom stress asan fuzz fmt clean toolchain
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(BUILT) ## Build, then route real prompts over four live engine streams
 	python -m examples.demo $(DEMO_ARGS)
@@ -51,6 +61,8 @@ test: $(BUILT) ## Build, then run the Rust and the Python tests
 
 lint: $(BUILT) ## Check formats, lints, types, stubs and file rules
 	cargo fmt --all --check
+	cargo fmt --manifest-path bench/peers/Cargo.toml --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	ruff check .
 	ruff format --check .
@@ -59,15 +71,41 @@ lint: $(BUILT) ## Check formats, lints, types, stubs and file rules
 	python .ci/check_files.py
 	python -m tests.mutants --check
 
-bench: $(BUILT) $(BENCH_READY) ## Build, then measure, beside a peer where it installs
-	cargo bench --locked --package kvindex --bench speed -- --quiet --noplot $(CARGO_BENCH_ARGS)
-	python -m pytest bench --benchmark-only --benchmark-quiet -q $(PYTEST_ARGS)
+bench: $(BUILT) $(BENCH_READY) ## Build, then measure, beside the peers where they install
+	mkdir -p target/bench
+	rm -f target/bench/*.jsonl
+	python -m pytest bench --benchmark-only --benchmark-quiet -q --figures target/bench/python.jsonl $(PYTEST_ARGS)
+	$(PEERS) --json target/bench/peers.jsonl $(PEERS_ARGS) > target/bench/peers.txt
+	python -m bench.table target/bench/*.jsonl
+
+bench-report: $(READY) ## Show the figures of the last bench as plots on one page
+	python -m bench.report --out target/bench/report target/bench/*.jsonl
 
 mutants: $(READY) ## Break the sources in many ways and see that tests catch each
 	python -m tests.mutants $(MUTANT_ARGS)
 
+loom: | toolchain ## Try all interleavings of small models of readers and a writer
+	$(MODELLED) cargo test --release --locked --package kvindex --lib interleaved $(LOOM_ARGS)
+
+stress: | toolchain ## Let readers and writers race for STRESS_SECONDS a test
+	KVINDEX_STRESS_SECONDS=$(STRESS_SECONDS) cargo test --release --locked --package kvindex --test stress -- --nocapture
+
+asan: | toolchain ## The same under AddressSanitizer
+	KVINDEX_STRESS_SECONDS=$(STRESS_SECONDS) $(SANITIZED) cargo test --release --locked --package kvindex \
+		--test stress --target $$(rustc -vV | sed -n 's/^host: //p') -- --nocapture
+
+fuzz: | toolchain ## Replay the fuzz corpora; where cargo-fuzz is installed look for more
+	cargo test --release --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --test corpus
+	if command -v cargo-fuzz >/dev/null; then for target in decode:4096 wire:2048 operations:256; do \
+		name=$${target%:*}; mkdir -p target/corpus/$$name; \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --target-dir target/cargo-fuzz $$name target/corpus/$$name fuzz/corpus/$$name \
+			-- -max_total_time=$(FUZZ_SECONDS) -max_len=$${target#*:}; \
+	done; else echo "cargo-fuzz is not installed: the corpora were replayed, nothing was looked for."; fi
+
 fmt: $(READY) ## Format and fix what can be fixed by machine
 	cargo fmt --all
+	cargo fmt --manifest-path bench/peers/Cargo.toml
+	cargo fmt --manifest-path fuzz/Cargo.toml
 	ruff check --fix-only .
 	ruff format .
 

@@ -33,7 +33,7 @@ pub(crate) struct Copies {
     lists: MixMap<Block, Vec<Copy>>,
 }
 
-fn hash(word: &u64) -> u64 {
+fn hash(word: u64) -> u64 {
     mix(word >> CODE_BITS)
 }
 
@@ -124,7 +124,8 @@ impl Copies {
             Standing::Primary => {}
             Standing::Alias(number @ ..0x8000) => {
                 let word = block.word() << CODE_BITS | u64::from(ALIAS | number as u16);
-                self.words.insert_unique(hash(&word), word, hash);
+                self.words
+                    .insert_unique(hash(word), word, |&word| hash(word));
             }
             Standing::Alias(_) => {
                 self.lists.insert(block, vec![Copy { name, count: 1 }]);
@@ -140,11 +141,12 @@ impl Copies {
         }
         let same = |word: &u64| word >> CODE_BITS == block.word();
         let word = block.word() << CODE_BITS | 2;
-        match self.words.find_mut(hash(&word), same) {
+        match self.words.find_mut(hash(word), same) {
             Some(word) if *word as u16 & ALIAS == 0 && *word as u16 != ALIAS - 1 => *word += 1,
             Some(_) => return false,
             None => {
-                self.words.insert_unique(hash(&word), word, hash);
+                self.words
+                    .insert_unique(hash(word), word, |&word| hash(word));
             }
         }
         true
@@ -156,14 +158,15 @@ impl Copies {
         }
         let word = block.word() << CODE_BITS | u64::from(code);
         let same = |other: &u64| other >> CODE_BITS == block.word();
-        match self.words.find_entry(hash(&word), same) {
+        match self.words.find_entry(hash(word), same) {
             Ok(entry) if code == 1 => {
                 entry.remove();
             }
             Ok(mut entry) => *entry.get_mut() = word,
             Err(_) if code == 1 => {}
             Err(_) => {
-                self.words.insert_unique(hash(&word), word, hash);
+                self.words
+                    .insert_unique(hash(word), word, |&word| hash(word));
             }
         }
     }

@@ -56,6 +56,12 @@ pub struct Row {
     pub(crate) reach: [u32; 4],
 }
 
+impl Default for Row {
+    fn default() -> Self {
+        Self::new(u32::MAX, [0; 4])
+    }
+}
+
 impl Row {
     /// The row of a holder with that many blocks on each tier.
     pub const fn new(holder: u32, tiers: [u32; 4]) -> Self {
@@ -119,9 +125,8 @@ impl Row {
     /// Counts the first `end` blocks of a segment on a tier. `base` is what the
     /// row had reached before the segment.
     pub(crate) fn raise(&mut self, tier: usize, base: &[u32; 4], end: u32) {
-        for farther in tier..4 {
-            let reach = &mut self.reach[farther];
-            *reach = (*reach).max(base[farther] + end);
+        for (reach, base) in self.reach[tier..].iter_mut().zip(&base[tier..]) {
+            *reach = (*reach).max(base + end);
         }
     }
 }
@@ -154,7 +159,7 @@ pub struct HolderState {
 }
 
 /// Why one holder's answer to one query is what it is. All numbers are blocks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// Whole blocks of the query.
     pub blocks: u64,

@@ -209,8 +209,8 @@ impl Index {
             self.walk(blocks, options, walk)?;
             if options.candidates.is_none() && self.roster.refresh(&mut walk.names) {
                 let names = &walk.names;
-                let named = |row: &Row| names.get(row.holder).is_some();
-                walk.counts.retain(named);
+                let is_known = |row: &Row| names.get(row.holder).is_some();
+                walk.counts.retain(is_known);
             }
             // ORDERING: pairs with the Release fence where a member's or a
             // holder's number is given out again: if a claim or a name was taken
@@ -365,25 +365,24 @@ impl Index {
         let size = self.config.block_size as usize;
         let holder = writer.holders.find(worker, rank);
         walk.counts.want_all();
-        let mut best: Option<Explanation> = None;
+        let mut best = Explanation::default();
         for pairs in [false, true] {
             let mut keys = Keys::new(blocks, size, pairs, Vec::new());
             walk.run(&self.shared, &mut keys, false, true)?;
             let found = holder.and_then(|holder| walk.counts.find(holder));
-            let row = found.map_or(Row::new(u32::MAX, [0; 4]), |at| walk.counts.rows()[at]);
+            let row = found.map_or_else(Row::default, |at| walk.counts.rows()[at]);
             let known = u64::from(walk.known());
-            let better = |best: &Explanation| (row.depth(), known) > (best.row.depth(), best.known);
-            if best.as_ref().is_none_or(better) {
-                best = Some(Explanation {
+            if !pairs || (row.depth(), known) > (best.row.depth(), best.known) {
+                best = Explanation {
                     blocks: keys.total() as u64,
                     known,
                     row,
                     held: holder.map_or_else(Vec::new, |h| walk.held(&self.shared, h)),
                     state: holder.map(|holder| state(writer.holders.get(holder))),
-                });
+                };
             }
         }
-        Ok(best.expect("one kind was walked"))
+        Ok(best)
     }
 }
 
@@ -424,7 +423,7 @@ fn answer<'a>(options: &Options<'_>, walk: &'a mut Walk) -> Found<'a> {
                 best
             }
         };
-        rows.reduce(best).unwrap_or(Row::new(u32::MAX, [0; 4]))
+        rows.reduce(best).unwrap_or_default()
     };
     walk.chosen.clear();
     walk.chosen.extend(candidates.iter().map(pick));

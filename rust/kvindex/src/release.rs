@@ -151,18 +151,18 @@ impl Writer {
     }
 }
 
-/// The offsets around `first` that `named` says have these names, one after the
+/// The offsets around `first` that `has_name` says have these names, one after the
 /// other in either direction, as far as they go on in `within`.
 fn side_by_side(
     first: u16,
     within: &Range,
     names: &[Name],
-    named: impl Fn(u16, Name) -> bool,
+    has_name: impl Fn(u16, Name) -> bool,
 ) -> Range {
-    if !named(first, names[0]) {
+    if !has_name(first, names[0]) {
         return first..first;
     }
-    let next = |(offset, name): &(u16, &Name)| named(*offset, **name);
+    let next = |(offset, name): &(u16, &Name)| has_name(*offset, **name);
     let ahead = (first + 1..within.end).zip(&names[1..]);
     let ahead = ahead.take_while(next).count() as u16;
     if ahead > 0 {

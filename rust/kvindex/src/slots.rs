@@ -249,6 +249,6 @@ mod tests {
         for number in 0..1_000_000 {
             assert!(slots.remove(mix(u64::from(number)), block(number)));
         }
-        assert!(slots.bytes() - empty <= LEAST * 8 << SHARD_BITS);
+        assert!(slots.bytes() - empty <= (LEAST * 8) << SHARD_BITS);
     }
 }

@@ -111,7 +111,7 @@ fn find(index: &Index, keys: &[u64]) -> Vec<(String, u32)> {
     let found = found.unwrap();
     let name = |holder| found.names.get(holder).expect("a name").0.to_string();
     let rows = found.rows.iter();
-    let mut rows: Vec<_> = rows.map(|row| (name(row.holder), row.depth)).collect();
+    let mut rows: Vec<_> = rows.map(|row| (name(row.holder), row.depth())).collect();
     rows.sort();
     rows
 }
@@ -312,7 +312,7 @@ fn test_a_candidate_is_not_given_what_who_has_its_number_next_holds() {
                 ..EVERYBODY
             };
             let found = index.find(&Blocks::Chain(&keys), &options, walk);
-            found.unwrap().rows[0].depth
+            found.unwrap().rows[0].depth()
         };
         depth(&index, &mut walk);
         let (read, stored) = (index.clone(), store(0, &[5]));
