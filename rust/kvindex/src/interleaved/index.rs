@@ -107,7 +107,8 @@ fn keys(names: &[u64]) -> Vec<u64> {
 
 /// Who holds how many of these blocks.
 fn find(index: &Index, keys: &[u64]) -> Vec<(String, u32)> {
-    let found = index.find(&Blocks::Chain(keys), &EVERYBODY, &mut Walk::default());
+    let mut walk = Walk::default();
+    let found = index.find(&Blocks::Chain(keys), &EVERYBODY, &mut walk);
     let found = found.unwrap();
     let name = |holder| found.names.get(holder).expect("a name").0.to_string();
     let rows = found.rows.iter();
