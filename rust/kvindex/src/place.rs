@@ -99,24 +99,33 @@ impl Places {
         if primary.is_none_or(|primary| primary == name) {
             return Standing::Primary;
         }
-        let own = self.aliases.get(&block).map_or(&[][..], Vec::as_slice);
-        if let Some(number) = own.iter().position(|alias| *alias == name) {
-            return Standing::Alias(number);
-        }
-        let (hash, low, number) = (mix(name.low()), name.low(), own.len());
-        let again = own.iter().any(|alias| alias.low() == low);
-        if !self.is_listed(name, block) {
-            let aliases = &self.aliases;
-            let same = |known| low_of(shared, known) == low;
-            let other = again || self.primary.find(hash, same).is_some();
-            let same = |known| has_alias(aliases, known, low);
-            if other || !self.further.insert(hash, block, same) {
+        let (hash, low) = (mix(name.low()), name.low());
+        // Only a name that is known by its slot or list may be the block's already.
+        let known = self.has_several(name) || !self.insert_alias(shared, hash, low, block);
+        if known {
+            let own = self.aliases.get(&block).map_or(&[][..], Vec::as_slice);
+            if let Some(number) = own.iter().position(|alias| *alias == name) {
+                return Standing::Alias(number);
+            }
+            if !self.is_listed(name, block) {
                 self.list(shared, hash, name, block);
             }
         }
-        self.aliases.entry(block).or_default().push(name);
+        let aliases = self.aliases.entry(block).or_default();
+        aliases.push(name);
         self.bindings += 1;
-        Standing::Alias(number)
+        Standing::Alias(aliases.len() - 1)
+    }
+
+    /// Gives an alias a slot, unless its name has one; whether it did.
+    fn insert_alias(&mut self, shared: &Shared, hash: u64, low: u64, block: Block) -> bool {
+        let same = |known| low_of(shared, known) == low;
+        if self.primary.find(hash, same).is_some() {
+            return false;
+        }
+        let aliases = &self.aliases;
+        self.further
+            .insert(hash, block, |known| has_alias(aliases, known, low))
     }
 
     /// Binds names to consecutive blocks that nobody held and that have none.

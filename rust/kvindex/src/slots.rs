@@ -7,7 +7,7 @@
 //! A slot's home follows from its mark alone, so a table grows without a look
 //! at the names that it holds. Slots are probed one after the other, and a
 //! removal moves later ones back, so there are no marks of former entries. Each
-//! shard grows alone, by a half, so no insertion waits for more than a small
+//! shard grows alone, by a third, so no insertion waits for more than a small
 //! copy.
 
 use crate::run::Block;
@@ -153,8 +153,8 @@ impl Slots {
         mut is: impl FnMut(Block) -> bool,
     ) -> bool {
         let shard = self.shard_mut(hash);
-        if (shard.used + 1) * 10 > shard.slots.len() * 7 {
-            shard.resize((shard.slots.len() * 3 / 2).max(shard.slots.len() + LEAST));
+        if (shard.used + 1) * 4 > shard.slots.len() * 3 {
+            shard.resize((shard.slots.len() * 4 / 3).max(shard.slots.len() + LEAST));
         }
         let added = pack(hash, block);
         let at = shard.probe(added, |slot| mark(slot) == mark(added) && is(unpack(slot)));
