@@ -63,6 +63,8 @@ pub(crate) struct Counts {
     late: Vec<Late>,
     /// Claims of the segment that are counted at its end.
     unusual: Vec<u64>,
+    /// Whether any row got claims of several tiers in the segment.
+    several: bool,
     /// Whether any row is special.
     special: bool,
     /// Whether any row may have no depth.
@@ -113,6 +115,7 @@ impl Counts {
         all_special: bool,
     ) -> bool {
         self.unusual.clear();
+        self.several = false;
         let counted = if all_special {
             self.unusual.extend_from_slice(words);
             false
@@ -121,7 +124,7 @@ impl Counts {
         } else {
             self.raise_rows(shared, words, stretch)
         };
-        let settled = self.settle(shared, stretch, all_special);
+        let settled = self.settle(shared, words, stretch, all_special);
         // Nobody can tell yet how far a special row will get.
         counted || settled || self.special
     }
@@ -136,7 +139,7 @@ impl Counts {
         let (walk, mut count, mut left) = (self.walks, 0, false);
         let (slots, mut rows) = (&mut self.slots[..], self.rows.iter_mut());
         let (_, members) = shared.members.page(0);
-        for &word in words {
+        for (at, &word) in words.iter().enumerate() {
             let claim = Claim::unpack(word);
             let member = members.get(claim.member as usize);
             let member = member.map_or(0, |member| member.load(Relaxed));
@@ -151,7 +154,7 @@ impl Counts {
                 *row = Row::single(holder, tier, u32::from(claim.end.min(agreed)));
                 left |= claim.end >= agreed;
                 count += 1;
-            } else if claim.start < agreed || claim.is_unit() {
+            } else if !is_idle(words, at, agreed) {
                 self.unusual.push(word);
             }
         }
@@ -171,12 +174,12 @@ impl Counts {
         let marks = &mut self.marks[..count];
         let (walk, slots, mut left) = (self.walks, &self.slots[..], false);
         let (_, members) = shared.members.page(0);
-        for &word in words {
+        for (at, &word) in words.iter().enumerate() {
             let claim = Claim::unpack(word);
             let member = members.get(claim.member as usize);
             let member = member.map_or(0, |member| member.load(Relaxed));
             if !is_single(member) || claim.start > 0 {
-                if claim.start < stretch.agreed || claim.is_unit() {
+                if !is_idle(words, at, stretch.agreed) {
                     self.unusual.push(word);
                 }
                 continue;
@@ -194,6 +197,8 @@ impl Counts {
                 }
                 *mark = stretch.start;
                 *base = row.reach;
+            } else {
+                self.several = true;
             }
             let end = claim.end.min(stretch.agreed);
             row.raise(tier, base, u32::from(end));
@@ -206,8 +211,14 @@ impl Counts {
     /// the first ones of holders that never had a row, and all that the end of
     /// the walk has to count. Returns whether any got to the end of the segment
     /// by that.
-    fn settle(&mut self, shared: &Shared, stretch: Stretch, all_special: bool) -> bool {
-        if self.unusual.is_empty() {
+    fn settle(
+        &mut self,
+        shared: &Shared,
+        words: &[u64],
+        stretch: Stretch,
+        all_special: bool,
+    ) -> bool {
+        if self.unusual.is_empty() && !self.several {
             return false;
         }
         let unusual = std::mem::take(&mut self.unusual);
@@ -233,11 +244,11 @@ impl Counts {
             }
         }
         self.late.clear();
-        for claim in unusual.iter().map(|&word| Claim::unpack(word)) {
+        let later = words.iter().map(|&word| Claim::unpack(word));
+        for claim in later.filter(|claim| claim.start > 0 && claim.start < stretch.agreed) {
             let member = load(claim);
             let (holder, tier) = owner(member);
             if is_single(member)
-                && claim.start > 0
                 && let Some(row) = self.find(holder)
                 && self.enter(row, stretch)
             {
@@ -379,6 +390,14 @@ impl Counts {
             }
         }
     }
+}
+
+/// Whether a claim adds nothing where its holder has no other tier: it lies
+/// behind a hole of its own member, or behind what agrees.
+fn is_idle(words: &[u64], at: usize, agreed: u16) -> bool {
+    let claim = Claim::unpack(words[at]);
+    let follows = at > 0 && Claim::unpack(words[at - 1]).member == claim.member;
+    !claim.is_unit() && (claim.start >= agreed || (claim.start > 0 && follows))
 }
 
 /// What a row reaches with claims that begin anywhere in a segment.
