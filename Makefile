@@ -45,7 +45,7 @@ SUPPORTED := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11) or
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
 
-.PHONY: help demo test lint bench bench-report mutants loom stress asan fuzz fmt clean toolchain
+.PHONY: help demo test lint bench bench-report mutants loom stress asan corpus fuzz fmt clean toolchain
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,13 +94,15 @@ asan: | toolchain ## The same under AddressSanitizer
 	KVINDEX_STRESS_SECONDS=$(STRESS_SECONDS) $(SANITIZED) cargo test --release --locked --package kvindex \
 		--test stress --target $$(rustc -vV | sed -n 's/^host: //p') -- --nocapture
 
-fuzz: | toolchain ## Replay the fuzz corpora; where cargo-fuzz is installed look for more
+corpus: | toolchain ## Replay the inputs that fuzzing kept
 	cargo test --release --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --test corpus
-	if command -v cargo-fuzz >/dev/null; then for target in decode:4096 wire:2048 operations:256; do \
+
+fuzz: | toolchain ## Look for new inputs, FUZZ_SECONDS a target; needs cargo-fuzz
+	for target in decode:4096 wire:2048 operations:256; do \
 		name=$${target%:*}; mkdir -p target/corpus/$$name; \
 		RUSTC_BOOTSTRAP=1 cargo fuzz run --target-dir target/cargo-fuzz $$name target/corpus/$$name fuzz/corpus/$$name \
 			-- -max_total_time=$(FUZZ_SECONDS) -max_len=$${target#*:}; \
-	done; else echo "cargo-fuzz is not installed: the corpora were replayed, nothing was looked for."; fi
+	done
 
 fmt: $(READY) ## Format and fix what can be fixed by machine
 	cargo fmt --all

@@ -79,12 +79,23 @@ impl<'a> Keys<'a> {
     }
 
     /// Computes at least that many keys; returns how many there are now.
+    #[inline]
     pub(crate) fn reach(&mut self, blocks: usize) -> usize {
+        if matches!(self.source, Source::Chain(_)) {
+            return self.total;
+        }
+        if self.computed.len() < blocks {
+            self.compute(blocks);
+        }
+        self.computed.len()
+    }
+
+    fn compute(&mut self, blocks: usize) {
         while self.computed.len() < blocks {
             let start = self.computed.len();
             let end = (start + start.clamp(2, SLICE)).min(self.total);
             match &mut self.source {
-                Source::Chain(_) => return self.total,
+                Source::Chain(_) => return,
                 Source::Locals(locals) => {
                     for &local in &locals[start..end] {
                         self.computed
@@ -100,7 +111,6 @@ impl<'a> Keys<'a> {
                 }
             }
         }
-        self.computed.len()
     }
 
     /// The scratch memory back.

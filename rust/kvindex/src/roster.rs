@@ -76,6 +76,7 @@ impl Roster {
     }
 
     /// Brings a reader's copy up to date; whether it was not.
+    #[inline]
     pub(crate) fn refresh(&self, known: &mut Arc<Names>) -> bool {
         let own = known.roster.as_ref();
         let own = own.is_some_and(|roster| Arc::ptr_eq(roster, &self.identity));
@@ -83,12 +84,17 @@ impl Roster {
         if own && self.version.load(Ordering::Acquire) == known.version {
             return false;
         }
+        self.renew(known);
+        true
+    }
+
+    #[cold]
+    fn renew(&self, known: &mut Arc<Names>) {
         let mut inner = self.inner.lock().expect("nothing panics with this lock");
         let version = self.version.load(Ordering::Relaxed);
         if inner.1.version != version || inner.1.roster.is_none() {
             inner.1 = Arc::new(Names::new(&self.identity, version, &inner.0));
         }
         *known = inner.1.clone();
-        true
     }
 }
