@@ -34,7 +34,7 @@ NOT_SOURCES = shutil.ignore_patterns("target", "__pycache__", "*.so", ".*")
 # Tests by short names; everything else is what pytest is given.
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
 EPISODES = ("-m", "tests.episodes", "--count", "1000", "--as-played")
-RUST = ("cargo", "test", "--release", "--locked", "--package", "kvindex", "--lib")
+RUST = ("cargo", "test", "--release", "--locked", "--package", "kvindex")
 # Tests of all interleavings, by this and their module; loom needs builds of its own.
 LOOM = "interleaved"
 SECONDS = 300
@@ -174,11 +174,13 @@ class Copy:
     def test(self, name: str) -> Outcome:
         """Run tests by their name in a mutant."""
         if name == "rust":
-            return self.run(*RUST)
+            return self.run(*RUST, "--lib")
+        if name == "agreement":
+            return self.run(*RUST, "--test", name)
         if name.startswith(LOOM):
             folder = str(self.tree.parent / "loom")
             variables = {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": folder}
-            return self.run(*RUST, name, **variables)
+            return self.run(*RUST, "--lib", name, **variables)
         arguments = EPISODES if name == "episodes" else (*PYTEST, name)
         return self.run(sys.executable, *arguments)
 
@@ -253,7 +255,7 @@ def caught(copy: Copy, mutant: Mutant, name: str) -> bool:
             break
     # Tests that were interrupted or not found are no catch either; a library whose
     # tests fail is 101 to cargo.
-    by_cargo = name == "rust" or name.startswith(LOOM)
+    by_cargo = name in {"rust", "agreement"} or name.startswith(LOOM)
     noticed = outcome.code == (101 if by_cargo else 1)
     by = name if noticed else f"{SURVIVED} {name}"
     write(row(mutant.name, by, f"{seconds:.1f}", outcome.said))
