@@ -191,14 +191,13 @@ impl Counts {
             };
             let (row, base) = (&mut rows[number as usize], &mut bases[number as usize]);
             let mark = &mut marks[number as usize];
-            if *mark != stretch.start {
-                if *mark == SPECIAL || row.depth() != stretch.start {
-                    continue;
-                }
+            if *mark == stretch.start {
+                self.several = true;
+            } else if *mark == SPECIAL || row.depth() != stretch.start {
+                continue;
+            } else {
                 *mark = stretch.start;
                 *base = row.reach;
-            } else {
-                self.several = true;
             }
             let end = claim.end.min(stretch.agreed);
             row.raise(tier, base, u32::from(end));
