@@ -25,7 +25,9 @@ from tests.helpers import Scene, tokens
 
 EXITS = 20
 ENDLESS = """
-import kvindex
+import signal, kvindex
+# What a shell starts in the background ignores interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 index = kvindex.Indexer(block_size=16)
 event = kvindex.BlockStored(list(range(4096)), list(range(65536)))
 try:
