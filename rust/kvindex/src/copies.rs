@@ -17,6 +17,8 @@ use crate::run::{Block, Shared};
 
 const CODE_BITS: u32 = 16;
 const ALIAS: u16 = 1 << 15;
+/// The code of what is not written down.
+const ONCE: u16 = 1;
 
 /// A name's copies of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +35,31 @@ pub(crate) struct Copies {
     lists: MixMap<Block, Vec<Copy>>,
 }
 
+fn pack(block: Block, code: u16) -> u64 {
+    block.word() << CODE_BITS | u64::from(code)
+}
+
 fn hash(word: u64) -> u64 {
     mix(word >> CODE_BITS)
 }
 
+fn is_of(block: Block) -> impl Fn(&u64) -> bool {
+    move |word| word >> CODE_BITS == block.word()
+}
+
 impl Copies {
     fn code(&self, block: Block) -> Option<u16> {
-        let same = |word: &u64| word >> CODE_BITS == block.word();
-        let found = self.words.find(mix(block.word()), same);
+        let found = self.words.find(mix(block.word()), is_of(block));
         found.map(|word| *word as u16)
+    }
+
+    fn is_listed(&self, block: Block) -> bool {
+        !self.lists.is_empty() && self.lists.contains_key(&block)
+    }
+
+    fn insert(&mut self, word: u64) {
+        self.words
+            .insert_unique(hash(word), word, |&word| hash(word));
     }
 
     /// Whether a block is held once, under its primary name.
@@ -54,7 +72,7 @@ impl Copies {
         if let Some(list) = self.lists.get(&block) {
             return list.clone();
         }
-        let code = self.code(block).unwrap_or(1);
+        let code = self.code(block).unwrap_or(ONCE);
         if code & ALIAS != 0 {
             let name = places.alias(block, usize::from(code & !ALIAS));
             return vec![Copy { name, count: 1 }];
@@ -78,7 +96,7 @@ impl Copies {
 
     /// How a block that is held once is held; `None` for all others.
     pub(crate) fn once(&self, block: Block) -> Option<Standing> {
-        if !self.lists.is_empty() && self.lists.contains_key(&block) {
+        if self.is_listed(block) {
             return None;
         }
         if self.words.is_empty() {
@@ -94,22 +112,22 @@ impl Copies {
     /// Forgets what is written down of consecutive blocks.
     pub(crate) fn clear(&mut self, blocks: impl Iterator<Item = Block>) {
         if !self.words.is_empty() {
-            blocks.for_each(|block| self.set_code(block, 1));
+            blocks.for_each(|block| self.set_code(block, ONCE));
         }
     }
 
     /// Sets the copies of a block that is held, or was.
     pub(crate) fn set(&mut self, places: &Places, shared: &Shared, block: Block, copies: &[Copy]) {
         let code = match copies {
-            [] => Some(1),
+            [] => Some(ONCE),
             [Copy { name, count }] => match (places.standing(shared, block, *name), *count) {
-                (Standing::Primary, count @ ..0x8000) => Some(count as u16),
+                (Standing::Primary, count) if count < u32::from(ALIAS) => Some(count as u16),
                 (Standing::Alias(number @ ..0x8000), 1) => Some(ALIAS | number as u16),
                 _ => None,
             },
             _ => None,
         };
-        self.set_code(block, code.unwrap_or(1));
+        self.set_code(block, code.unwrap_or(ONCE));
         if code.is_none() {
             self.lists.insert(block, copies.to_vec());
         } else if !self.lists.is_empty() {
@@ -123,9 +141,7 @@ impl Copies {
         match standing {
             Standing::Primary => {}
             Standing::Alias(number @ ..0x8000) => {
-                let word = block.word() << CODE_BITS | u64::from(ALIAS | number as u16);
-                self.words
-                    .insert_unique(hash(word), word, |&word| hash(word));
+                self.insert(pack(block, ALIAS | number as u16));
             }
             Standing::Alias(_) => {
                 self.lists.insert(block, vec![Copy { name, count: 1 }]);
@@ -136,38 +152,28 @@ impl Copies {
     /// Adds a copy under the primary name; false where that takes more than a
     /// number.
     pub(crate) fn add_primary(&mut self, block: Block) -> bool {
-        if !self.lists.is_empty() && self.lists.contains_key(&block) {
+        if self.is_listed(block) {
             return false;
         }
-        let same = |word: &u64| word >> CODE_BITS == block.word();
-        let word = block.word() << CODE_BITS | 2;
-        match self.words.find_mut(hash(word), same) {
-            Some(word) if *word as u16 & ALIAS == 0 && *word as u16 != ALIAS - 1 => *word += 1,
+        match self.words.find_mut(mix(block.word()), is_of(block)) {
+            Some(word) if (*word as u16) < ALIAS - 1 => *word += 1,
             Some(_) => return false,
-            None => {
-                self.words
-                    .insert_unique(hash(word), word, |&word| hash(word));
-            }
+            None => self.insert(pack(block, ONCE + 1)),
         }
         true
     }
 
     fn set_code(&mut self, block: Block, code: u16) {
-        if code == 1 && self.words.is_empty() {
+        if code == ONCE && self.words.is_empty() {
             return;
         }
-        let word = block.word() << CODE_BITS | u64::from(code);
-        let same = |other: &u64| other >> CODE_BITS == block.word();
-        match self.words.find_entry(hash(word), same) {
-            Ok(entry) if code == 1 => {
+        match self.words.find_entry(mix(block.word()), is_of(block)) {
+            Ok(entry) if code == ONCE => {
                 entry.remove();
             }
-            Ok(mut entry) => *entry.get_mut() = word,
-            Err(_) if code == 1 => {}
-            Err(_) => {
-                self.words
-                    .insert_unique(hash(word), word, |&word| hash(word));
-            }
+            Ok(mut entry) => *entry.get_mut() = pack(block, code),
+            Err(_) if code == ONCE => {}
+            Err(_) => self.insert(pack(block, code)),
         }
     }
 

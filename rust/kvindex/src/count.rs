@@ -166,10 +166,7 @@ impl Counts {
     #[inline(never)]
     fn raise_rows(&mut self, shared: &Shared, words: &[u64], stretch: Stretch) -> bool {
         let count = self.count;
-        self.marks.resize(count, NEVER);
-        if self.bases.len() < count {
-            self.bases.resize(count, [0; 4]);
-        }
+        self.make_room(count);
         let (rows, bases) = (&mut self.rows[..count], &mut self.bases[..count]);
         let marks = &mut self.marks[..count];
         let (walk, slots, mut left) = (self.walks, &self.slots[..], false);
@@ -229,15 +226,14 @@ impl Counts {
             if !is_single(member) || all_special {
                 self.mark_special(member);
             } else if claim.start == 0 {
-                let first = stretch.start == 0 && self.wanted.is_none();
-                let number = match self.find(holder) {
-                    None if first => self.make(holder),
-                    None => continue,
-                    Some(number) => number,
+                let row = if stretch.start == 0 {
+                    self.find_or_make(holder)
+                } else {
+                    self.find(holder)
                 };
-                if self.enter(number, stretch) {
+                if let Some(row) = row.filter(|&row| self.enter(row, stretch)) {
                     let end = claim.end.min(stretch.agreed);
-                    self.rows[number].raise(tier, &self.bases[number], u32::from(end));
+                    self.rows[row].raise(tier, &self.bases[row], u32::from(end));
                     left |= end == stretch.agreed;
                 }
             }
@@ -261,12 +257,7 @@ impl Counts {
 
     /// Lets a row be counted in a segment; whether it got that far.
     fn enter(&mut self, row: usize, stretch: Stretch) -> bool {
-        if self.marks.len() <= row {
-            self.marks.resize(row + 1, NEVER);
-        }
-        if self.bases.len() <= row {
-            self.bases.resize(row + 1, [0; 4]);
-        }
+        self.make_room(row + 1);
         if self.marks[row] != stretch.start {
             let first = stretch.start == 0;
             let lost = self.rows[row].depth() != stretch.start && !first;
@@ -283,20 +274,35 @@ impl Counts {
         let Some(member) = Identity::unpack(member) else {
             return;
         };
-        let row = match self.find(member.holder) {
-            None if self.wanted.is_some() => return,
-            None => self.make(member.holder),
-            Some(row) => row,
-        };
-        self.marks.resize(self.marks.len().max(row + 1), NEVER);
-        self.marks[row] = SPECIAL;
-        self.special = true;
+        if let Some(row) = self.find_or_make(member.holder) {
+            self.make_room(row + 1);
+            self.marks[row] = SPECIAL;
+            self.special = true;
+        }
+    }
+
+    /// Makes room for the marks and bases of that many rows.
+    fn make_room(&mut self, rows: usize) {
+        if self.marks.len() < rows {
+            self.marks.resize(rows, NEVER);
+        }
+        if self.bases.len() < rows {
+            self.bases.resize(rows, [0; 4]);
+        }
     }
 
     /// The row of a holder in this walk.
     pub(crate) fn find(&self, holder: u32) -> Option<usize> {
         let &(walk, row) = self.slots.get(holder as usize)?;
         (walk == self.walks).then_some(row as usize)
+    }
+
+    /// The row of a holder, made where there is none and all are asked about.
+    fn find_or_make(&mut self, holder: u32) -> Option<usize> {
+        match self.find(holder) {
+            None if self.wanted.is_none() => Some(self.make(holder)),
+            found => found,
+        }
     }
 
     /// A row without any depth for a holder that has none.
@@ -377,10 +383,8 @@ impl Counts {
     /// Takes over rows that were counted before, where none here is better.
     pub(crate) fn merge(&mut self, rows: &[Row], weights: &Weights) {
         for row in rows {
-            let number = match self.find(row.holder) {
-                None if self.wanted.is_some() => continue,
-                None => self.make(row.holder),
-                Some(number) => number,
+            let Some(number) = self.find_or_make(row.holder) else {
+                continue;
             };
             let own = &mut self.rows[number];
             let equal = row.depth() == own.depth();

@@ -86,7 +86,8 @@ impl Writer {
                 self.repeat(target, member, piece, names)
             };
         }
-        self.store.places.touch_aliases(names);
+        let lows = names.iter().map(|name| name.low());
+        self.store.places.touch(lows);
         let mut news = 0;
         for (offset, &name) in piece.range().zip(names) {
             let block = Block::new(piece.run, offset);

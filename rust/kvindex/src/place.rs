@@ -137,19 +137,16 @@ impl Places {
         }
     }
 
-    /// Loads what the next calls for these names will look at, all at once.
-    fn touch(&mut self, lows: impl Iterator<Item = u64>) {
-        // Kept, so that the loads are not left out.
-        self.touched = lows.fold(0, |sum, low| sum ^ self.primary.touch(mix(low)));
-    }
-
-    /// Loads what binding or unbinding aliases will look at, all at once.
-    pub(crate) fn touch_aliases(&mut self, names: &[Name]) {
-        let touch = |name: &Name| {
-            let hash = mix(name.low());
-            self.primary.touch(hash) ^ self.further.touch(hash)
+    /// Loads what binding or unbinding these names will look at, all at once.
+    pub(crate) fn touch(&mut self, lows: impl Iterator<Item = u64>) {
+        let rare = self.further.len() > 0;
+        let touch = |low| {
+            let hash = mix(low);
+            let further = if rare { self.further.touch(hash) } else { 0 };
+            self.primary.touch(hash) ^ further
         };
-        self.touched = names.iter().fold(0, |sum, name| sum ^ touch(name));
+        // Kept, so that the loads are not left out.
+        self.touched = lows.fold(0, |sum, low| sum ^ touch(low));
     }
 
     fn set_primary(&mut self, shared: &Shared, block: Block, word: &AtomicU64, name: Name) {
