@@ -12,6 +12,7 @@
 
 use crate::arena::{Allocator, Arena, class_for, class_words};
 use crate::error::Forked;
+use crate::probing;
 use crate::sync::{AtomicU64, MODELLED, Ordering::Relaxed};
 use crate::version::{self, Patience};
 
@@ -145,32 +146,20 @@ impl Heads {
         version::end(&shard[VERSION]);
     }
 
-    /// Empties a slot and moves those behind it back, as far as their home lets.
-    fn close(words: &[AtomicU64], slots: u64, mut hole: u64) {
-        let mut slot = hole;
-        loop {
-            slot = if slot + 1 == slots { 0 } else { slot + 1 };
-            let at = slot as usize * 2;
-            let run = words[at + 1].load(Relaxed);
-            if run == 0 {
-                break;
-            }
-            let key = words[at].load(Relaxed);
-            // Distances are counted around the end of the table.
-            let distance = |from: u64, to: u64| {
-                if to >= from {
-                    to - from
-                } else {
-                    to + slots - from
-                }
-            };
-            if distance(home(key, slots), slot) >= distance(hole, slot) {
-                words[hole as usize * 2].store(key, Relaxed);
-                words[hole as usize * 2 + 1].store(run, Relaxed);
-                hole = slot;
-            }
-        }
-        words[hole as usize * 2 + 1].store(0, Relaxed);
+    /// Empties a slot.
+    fn close(words: &[AtomicU64], slots: u64, gap: u64) {
+        let load = |at: usize| [0, 1].map(|word| words[at * 2 + word].load(Relaxed));
+        let home = |at: usize| {
+            let [key, run] = load(at);
+            (run != 0).then(|| home(key, slots) as usize)
+        };
+        let copy = |from: usize, to: usize| {
+            let [key, run] = load(from);
+            words[to * 2].store(key, Relaxed);
+            words[to * 2 + 1].store(run, Relaxed);
+        };
+        let gap = probing::close(slots as usize, gap as usize, home, copy);
+        words[gap * 2 + 1].store(0, Relaxed);
     }
 }
 

@@ -43,6 +43,7 @@ mod namespace;
 mod orphan;
 mod place;
 mod prepare;
+mod probing;
 pub mod profile;
 mod query;
 mod release;

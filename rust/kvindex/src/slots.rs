@@ -10,6 +10,9 @@
 //! shard grows alone, by a third, so no insertion waits for more than a small
 //! copy.
 
+use std::cell::Cell;
+
+use crate::probing::{after, close};
 use crate::run::Block;
 
 const SHARD_BITS: u32 = 10;
@@ -58,25 +61,18 @@ fn mark(slot: u64) -> u64 {
     slot >> (RUN_BITS + OFFSET_BITS)
 }
 
+/// Where an entry is looked for first in a table of so many slots.
+fn home(slot: u64, slots: usize) -> usize {
+    ((mark(slot) * slots as u64) >> MARK_BITS) as usize
+}
+
 impl Shard {
-    fn home(&self, slot: u64) -> usize {
-        ((mark(slot) * self.slots.len() as u64) >> MARK_BITS) as usize
-    }
-
-    fn after(&self, at: usize) -> usize {
-        if at + 1 == self.slots.len() {
-            0
-        } else {
-            at + 1
-        }
-    }
-
     /// Where the first slot lies for which `is` holds, or else the first empty
     /// one behind its home; the shard has an empty one.
     fn probe(&self, slot: u64, mut is: impl FnMut(u64) -> bool) -> usize {
-        let mut at = self.home(slot);
+        let mut at = home(slot, self.slots.len());
         while self.slots[at] != 0 && !is(self.slots[at]) {
-            at = self.after(at);
+            at = after(at, self.slots.len());
         }
         at
     }
@@ -89,29 +85,15 @@ impl Shard {
         }
     }
 
-    /// Empties a slot and moves those behind it back, as far as their home lets.
-    fn close(&mut self, mut hole: usize) {
-        let slots = self.slots.len();
-        let distance = |from: usize, to: usize| {
-            if to >= from {
-                to - from
-            } else {
-                to + slots - from
-            }
+    /// Empties a slot.
+    fn close(&mut self, gap: usize) {
+        let slots = Cell::from_mut(&mut self.slots[..]).as_slice_of_cells();
+        let home = |at: usize| {
+            let slot = slots[at].get();
+            (slot != 0).then(|| home(slot, slots.len()))
         };
-        let mut at = hole;
-        loop {
-            at = self.after(at);
-            let slot = self.slots[at];
-            if slot == 0 {
-                break;
-            }
-            if distance(self.home(slot), at) >= distance(hole, at) {
-                self.slots[hole] = slot;
-                hole = at;
-            }
-        }
-        self.slots[hole] = 0;
+        let copy = |from: usize, to: usize| slots[to].set(slots[from].get());
+        slots[close(slots.len(), gap, home, copy)].set(0);
     }
 }
 
@@ -128,7 +110,7 @@ impl Slots {
     /// use. Loads of several hashes wait for memory together.
     pub(crate) fn touch(&self, hash: u64) -> u64 {
         let shard = self.shard(hash);
-        let home = shard.home(pack(hash, Block::new(0, 0)));
+        let home = home(pack(hash, Block::new(0, 0)), shard.slots.len());
         shard.slots.get(home).copied().unwrap_or(0)
     }
 
