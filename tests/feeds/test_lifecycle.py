@@ -51,16 +51,15 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_closing_ends_the_thread_at_once_and_can_be_repeated(
-    index: kvindex.Indexer, start: Start
+    index: kvindex.Indexer, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = start(silent=True)
     feed = Feed(index, [source(engine), Source("w2", NOBODY)], replay_timeout=60.0)
     feed.open()
     engine.asked(1)
     assert len(feed_threads()) == 1
-    began = time.monotonic()
     feed.close()
-    assert time.monotonic() - began < 1.0
+    assert "still busy" not in caplog.text
     assert feed_threads() == []
     assert feed.closed
     assert [row.status for row in feed.sources()] == ["closed", "closed"]
@@ -95,50 +94,37 @@ def test_a_closed_feed_is_collected(index: kvindex.Indexer, start: Start) -> Non
 def test_entering_and_leaving_hold_up_no_event_loop(
     index: kvindex.Indexer, start: Start
 ) -> None:
-    engine = start()
-    engine.publish(batch(stores("AB")))
-
-    async def main() -> int:
-        ticks = 0
-
-        async def tick() -> None:
-            nonlocal ticks
-            while True:
-                ticks += 1
-                await asyncio.sleep(0)
-
-        ticker = asyncio.create_task(tick())
-        async with Feed(index, [source(engine)]) as feed:
-            assert await asyncio.to_thread(feed.wait)
-            assert depths(index, "AB") == {"w1": 2}
-        ticker.cancel()
-        return ticks
-
-    assert asyncio.run(main()) > 10
-    assert feed_threads() == []
-
-
-def test_async_entering_and_leaving_happen_on_another_thread(
-    index: kvindex.Indexer,
-) -> None:
-    threads: list[threading.Thread] = []
+    passed: list[bool] = []
 
     class Watched(Feed):
+        """A feed that opens and closes only while the loop answers."""
+
+        def pass_the_loop(self) -> None:
+            answered = threading.Event()
+            loop.call_soon_threadsafe(answered.set)
+            passed.append(answered.wait(5.0))
+
         def open(self) -> None:
-            threads.append(threading.current_thread())
+            self.pass_the_loop()
             super().open()
 
         def close(self, timeout: float = 5.0) -> None:
-            threads.append(threading.current_thread())
+            self.pass_the_loop()
             super().close(timeout)
 
     async def main() -> None:
-        async with Watched(index):
-            pass
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        async with Watched(index, [source(engine)]) as feed:
+            assert await asyncio.to_thread(feed.wait)
+            assert depths(index, "AB") == {"w1": 2}
 
+    engine = start()
+    engine.publish(batch(stores("AB")))
+    loop: asyncio.AbstractEventLoop
     asyncio.run(main())
-    assert len(threads) == 2
-    assert threading.main_thread() not in threads
+    assert passed == [True, True]
+    assert feed_threads() == []
 
 
 def test_an_error_inside_the_block_closes_the_feed(index: kvindex.Indexer) -> None:
@@ -255,7 +241,8 @@ def test_closing_does_not_wait_longer_than_it_is_told(
         assert inside.wait(5.0)
         began = time.monotonic()
         feed.close(timeout=0.1)
-        assert 0.1 <= time.monotonic() - began < 2.0
+        assert time.monotonic() - began >= 0.1
+        assert not gate.is_set()
         assert "still busy" in caplog.text
     finally:
         gate.set()
@@ -425,7 +412,7 @@ def test_waiting_ends_in_time(index: kvindex.Indexer) -> None:
         assert not feed.wait(timeout=0.1)
         assert not feed.wait(timeout=0.0, until={"w1": 0})
         assert not feed.wait(timeout=-1.0, until={"unknown": 0})
-        assert 0.1 <= time.monotonic() - began < 1.0
+        assert time.monotonic() - began >= 0.1
         assert feed.wait(timeout=0.0, until=lambda rows: len(rows) == 1)
         for endless in (float("inf"), float("nan")):
             with pytest.raises(kvindex.ConfigError, match="finite"):
