@@ -6,24 +6,26 @@ from math import isclose
 
 import kvindex
 from tests.episodes_steps import (
+    Attach,
     Batch,
     Broken,
     Clear,
+    Detach,
     Episode,
     Names,
     Prompt,
     Query,
     Register,
-    RemoveWorker,
+    Remove,
     Reset,
     Settings,
     Step,
 )
 from tests.episodes_wire import payload
 from tests.model import FaultyEventError, Model
-from tests.model_match import HolderRow, Row
+from tests.model_match import HolderRow, PoolRow, Row
 from tests.model_read import Fields, low
-from tests.model_state import Report
+from tests.model_state import POOL, Party, Report
 
 UNKNOWN_EPOCH = 2**62
 
@@ -39,8 +41,7 @@ class Duel:
         """Make both, empty."""
         self.index = kvindex.Indexer(**vars(settings))
         self.model = Model(**vars(settings))
-        self.epochs: dict[str, list[tuple[int, int]]] = {}
-        self.registered: set[str] = set()
+        self.epochs: dict[Party, list[tuple[int, int]]] = {}
         self.seen: Counter[str] = Counter()
 
     # ---- telling ----
@@ -51,8 +52,10 @@ class Duel:
             Batch: self.apply,
             Broken: self.break_in,
             Register: self.register,
-            RemoveWorker: self.remove_worker,
+            Remove: self.remove,
             Reset: self.reset,
+            Attach: self.attach,
+            Detach: self.detach,
             Clear: self.clear,
         }
         actions[type(step)](step)
@@ -62,9 +65,8 @@ class Duel:
         events = payload(step) if step.as_bytes else [w.event for w in step.events]
         ours, theirs = self.epoch(step)
         options = {
-            name: getattr(step, name)
-            for name in ("worker", "dp_rank", "source", "seq", "strict")
-        }
+            name: getattr(step, name) for name in ("dp_rank", "source", "seq", "strict")
+        } | whose(step)
         inside = step.rank_inside if step.as_bytes and step.with_rank else None
         fault = None
         try:
@@ -88,7 +90,7 @@ class Duel:
 
     def epoch(self, step: Batch) -> tuple[int | None, int | None]:
         """Return what a symbolic epoch is in the model and in the index."""
-        given = self.epochs.get(step.worker, [])
+        given = self.epochs.get((step.worker, step.pool), [])
         if step.epoch is None or (step.epoch == "current" and not given):
             return None, None
         if step.epoch == "current":
@@ -100,7 +102,7 @@ class Duel:
     def break_in(self, step: Broken) -> None:
         """Apply bytes that no batch can be read from."""
         try:
-            self.index.apply(step.payload, worker=step.worker, seq=step.seq)
+            self.index.apply(step.payload, seq=step.seq, **whose(step))
         except kvindex.DecodeError as error:
             same("event of DecodeError", None, error.event)
             self.seen["undecodable"] += 1
@@ -109,10 +111,14 @@ class Duel:
         raise MismatchError(message)
 
     def register(self, step: Register) -> None:
-        """Register a worker; epochs may differ by value but not by order."""
-        ours = self.model.register(step.worker, **step.settings)
-        theirs = self.index.register(step.worker, **step.settings)
-        given = self.epochs.setdefault(step.worker, [])
+        """Register; epochs may differ by value but not by order."""
+        if step.pool:
+            ours = self.model.register_pool(step.worker, **step.settings)
+            theirs = self.index.register_pool(step.worker, **step.settings)
+        else:
+            ours = self.model.register(step.worker, **step.settings)
+            theirs = self.index.register(step.worker, **step.settings)
+        given = self.epochs.setdefault((step.worker, step.pool), [])
         if given and given[-1][0] == ours:
             same("epoch of a worker registered again", given[-1][1], theirs)
             return
@@ -122,19 +128,43 @@ class Duel:
         same("a new epoch is larger than all before", True, theirs > highest)  # noqa: FBT003
         given.append((ours, theirs))
 
-    def remove_worker(self, step: RemoveWorker) -> None:
-        """Remove a worker."""
-        expected = self.model.remove_worker(step.worker)
-        compare_flag("remove_worker", expected, self.index.remove_worker(step.worker))
+    def remove(self, step: Remove) -> None:
+        """Remove a worker or a pool."""
+        if step.pool:
+            expected = self.model.remove_pool(step.worker)
+            compare_flag("remove_pool", expected, self.index.remove_pool(step.worker))
+        else:
+            expected = self.model.remove_worker(step.worker)
+            found = self.index.remove_worker(step.worker)
+            compare_flag("remove_worker", expected, found)
 
     def reset(self, step: Reset) -> None:
         """Reset a holder."""
-        expected = self.model.reset(step.worker, dp_rank=step.dp_rank)
-        found = self.index.reset(step.worker, dp_rank=step.dp_rank)
-        compare_flag("reset", expected, found)
+        if step.pool:
+            expected = self.model.reset_pool(step.worker)
+            compare_flag("reset_pool", expected, self.index.reset_pool(step.worker))
+        else:
+            expected = self.model.reset(step.worker, dp_rank=step.dp_rank)
+            found = self.index.reset(step.worker, dp_rank=step.dp_rank)
+            compare_flag("reset", expected, found)
+
+    def attach(self, step: Attach) -> None:
+        """Attach a worker to a pool, if there is one."""
+        expected = self.model.attach(step.worker, step.pool)
+        try:
+            self.index.attach(step.worker, step.pool)
+        except kvindex.ConfigError:
+            same("there is a pool", expected, found=False)
+            return
+        same("there is a pool", expected, found=True)
+
+    def detach(self, step: Detach) -> None:
+        """Detach a worker from a pool."""
+        expected = self.model.detach(step.worker, step.pool)
+        same("detach", expected, self.index.detach(step.worker, step.pool))
 
     def clear(self, _step: Clear) -> None:
-        """Forget all holders."""
+        """Forget what all workers hold."""
         self.model.clear()
         self.index.clear()
 
@@ -155,6 +185,8 @@ class Duel:
                 "with shared names": len({each[:2] for each in own}) < len(own),
                 "with waiting": bool(self.model.waiting),
                 "with taken waiting": any(item.taken for item in self.model.waiting),
+                "with pools": any(copy.holder[1] == POOL for copy in copies),
+                "with attached": bool(self.model.attached),
             }
         )
 
@@ -168,6 +200,7 @@ class Duel:
         """
         same("len(index)", len(self.model), len(self.index))
         compare_states(self.model.workers(), self.index.workers())
+        compare_pools(self.model.pools(), self.index.pools())
         for number, query in enumerate(queries):
             ways = PROMPT_WAYS if isinstance(query, Prompt) else NAMES_WAYS
             chosen = range(len(ways)) if thorough else {0, (turn + number) % len(ways)}
@@ -183,6 +216,11 @@ class Duel:
             raise MismatchError(message) from None
 
 
+def whose(step: Batch | Broken) -> Fields:
+    """Return the sender of a batch as a keyword."""
+    return {"pool" if step.pool else "worker": step.worker}
+
+
 def options_of(query: Prompt) -> Fields:
     """Return a prompt's namespace and images as keywords."""
     return {
@@ -196,10 +234,12 @@ def match(duel: Duel, query: Prompt) -> None:
     """Compare `match`."""
     options = options_of(query)
     expected = duel.model.match(query.tokens, **options)
-    compare_rows(expected, duel.index.match(list(query.tokens), **options))
+    found = duel.index.match(list(query.tokens), **options)
+    compare_rows(expected, found)
+    same("pools", duel.model.pool_depths(query.tokens, **options), found.pools)
     for row in expected:
         duel.seen["rows"] += 1
-        for tier in ("device", "host", "disk", "external"):
+        for tier in ("device", "host", "disk", "external", "shared"):
             duel.seen[f"matched {tier}"] += getattr(row, tier)
 
 
@@ -207,7 +247,9 @@ def match_cascade(duel: Duel, query: Prompt) -> None:
     """Compare `match(cascade=True)`."""
     options = options_of(query) | {"cascade": True}
     expected = duel.model.match(query.tokens, **options)
-    compare_rows(expected, duel.index.match(list(query.tokens), **options))
+    found = duel.index.match(list(query.tokens), **options)
+    compare_rows(expected, found)
+    same("pools", {}, found.pools)
 
 
 def match_workers(duel: Duel, query: Prompt) -> None:
@@ -216,6 +258,10 @@ def match_workers(duel: Duel, query: Prompt) -> None:
     expected = duel.model.match(query.tokens, workers=query.workers, **options)
     found = duel.index.match(list(query.tokens), workers=list(query.workers), **options)
     compare_candidates(expected, found)
+    space = options_of(query)
+    same("pools", duel.model.pool_depths(query.tokens, **space), found.pools)
+    for row in found:
+        duel.seen["shared of candidates"] += row.shared
 
 
 def match_candidates(duel: Duel, query: Prompt) -> None:
@@ -246,14 +292,21 @@ def match_keys(duel: Duel, query: Prompt) -> None:
             list(query.tokens), block_size=size, pairs=pairs, **options
         )
         expected = duel.model.match(query.tokens, kinds=(pairs,), **options)
-        compare_rows(expected, duel.index.match_keys(keys))
-        compare_rows(expected, duel.index.match_chain(kvindex.chain_keys(keys)))
+        pools = duel.model.pool_depths(query.tokens, kinds=(pairs,), **options)
+        for found in (
+            duel.index.match_keys(keys),
+            duel.index.match_chain(kvindex.chain_keys(keys)),
+        ):
+            compare_rows(expected, found)
+            same("pools", pools, found.pools)
 
 
 def match_names(duel: Duel, query: Names) -> None:
     """Compare `match_names`."""
     expected = duel.model.match_names(query.names)
-    compare_rows(expected, duel.index.match_names(list(query.names)))
+    found = duel.index.match_names(list(query.names))
+    compare_rows(expected, found)
+    same("pools", duel.model.names_depths(query.names), found.pools)
 
 
 def match_names_cascade(duel: Duel, query: Names) -> None:
@@ -315,6 +368,16 @@ def compare_states(
         ]
         sides.append(sorted(row for row in rows if any(row[2:6]) or says_more(row)))
     same("workers()", *sides)
+
+
+def compare_pools(
+    expected: Iterable[PoolRow], found: Iterable[kvindex.PoolState]
+) -> None:
+    """Compare the rows of `pools()`."""
+    rows = [
+        PoolRow(*(getattr(state, name) for name in PoolRow._fields)) for state in found
+    ]
+    same("pools()", sorted(expected), sorted(rows))
 
 
 def says_more(row: HolderRow) -> bool:

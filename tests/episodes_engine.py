@@ -73,7 +73,7 @@ class Resident:
 
 @dataclass
 class Engine:
-    """One (worker, rank) and its habits."""
+    """One (worker, rank), or a pool, and its habits."""
 
     worker: str
     rank: int
@@ -91,6 +91,7 @@ class Engine:
     marks_salt: bool = False
     seq: int | None = None
     source: str = ""
+    pool: bool = False
     residents: list[Resident] = field(default_factory=list)
     numbers: dict[object, int] = field(default_factory=dict)
 

@@ -192,10 +192,11 @@ def readable(episode: Episode) -> str:
         said = [
             f"{each.name}={getattr(step, each.name)!r}"
             for each in fields(step)
-            if each.name not in ("worker", "events")
+            if each.name not in ("worker", "pool", "events")
             and getattr(step, each.name) != each.default
         ]
-        lines.append(f"  {number:3} apply {step.worker} {' '.join(said)}")
+        who = f"pool {step.worker}" if step.pool else step.worker
+        lines.append(f"  {number:3} apply {who} {' '.join(said)}")
         lines += [f"        {described(wire)}" for wire in step.events]
     lines += [f"  ask {query}" for query in episode.queries]
     return "\n".join(lines)

@@ -18,7 +18,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Batch:
-    """One call of `apply`.
+    """One call of `apply`; `pool` says that `worker` is a pool's name.
 
     `epoch` is symbolic ("current", "stale", "unknown", None), so that a step
     keeps its sense when the steps before it are taken out.
@@ -26,6 +26,7 @@ class Batch:
 
     worker: str
     events: tuple[Wire, ...]
+    pool: bool = False
     as_bytes: bool = False
     dp_rank: int = 0
     rank_inside: object = None
@@ -42,30 +43,50 @@ class Broken:
 
     worker: str
     payload: bytes
+    pool: bool = False
     seq: int | None = None
 
 
 @dataclass(frozen=True)
 class Register:
-    """One call of `register`."""
+    """One call of `register` or `register_pool`."""
 
     worker: str
     settings: Fields
+    pool: bool = False
 
 
 @dataclass(frozen=True)
-class RemoveWorker:
-    """One call of `remove_worker`."""
+class Remove:
+    """One call of `remove_worker` or `remove_pool`."""
 
     worker: str
+    pool: bool = False
 
 
 @dataclass(frozen=True)
 class Reset:
-    """One call of `reset`."""
+    """One call of `reset` or `reset_pool`."""
 
     worker: str
     dp_rank: int
+    pool: bool = False
+
+
+@dataclass(frozen=True)
+class Attach:
+    """One call of `attach`."""
+
+    worker: str
+    pool: str
+
+
+@dataclass(frozen=True)
+class Detach:
+    """One call of `detach`."""
+
+    worker: str
+    pool: str
 
 
 @dataclass(frozen=True)
@@ -73,7 +94,7 @@ class Clear:
     """One call of `clear`."""
 
 
-Step = Batch | Broken | Register | RemoveWorker | Reset | Clear
+Step = Batch | Broken | Register | Remove | Reset | Attach | Detach | Clear
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,17 @@ from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
 from tests.episodes_engine import FORMS, LAYOUTS, MEDIA, NAMINGS, Chain, Engine
 from tests.episodes_faults import faulty, malicious
 from tests.episodes_steps import (
+    Attach,
     Batch,
     Broken,
     Clear,
+    Detach,
     Episode,
     Names,
     Prompt,
     Query,
     Register,
-    RemoveWorker,
+    Remove,
     Reset,
     Settings,
     Step,
@@ -25,6 +27,7 @@ from tests.model_match import Candidate, Region
 from tests.model_read import TIERS, Fields, Name, Wire
 
 WORKERS = ("a", "b", "c")
+POOLS = ("p", "a")  # one is called like a worker
 NAMESPACES = (("", ""),) * 5 + (("x", ""), ("", "s"), ("x", "s"), ("y", ""), ("", "x"))
 IMAGES = ("a1" * 32, "a1" * 31 + "00", "B2" * 32, "picture", "clip")
 WEIGHTS = ({"host": 0.5}, {"device": 2.0, "disk": 0.0}, {"external": 1.0, "shared": 1})
@@ -64,9 +67,14 @@ class World:
             for worker in WORKERS[: random.randint(1, 3)]
             for rank in ((0, 1) if random.random() < 0.3 else (0,))
         ]
+        pools = POOLS[: random.choice((0, 0, 1, 1, 2))]
+        self.engines += [
+            replace(self.engine(pool, 0, shared if habits < 0.5 else None), pool=True)
+            for pool in pools
+        ]
         self.registrations = {
-            worker: self.registration(worker)
-            for worker in sorted({engine.worker for engine in self.engines})
+            (engine.worker, engine.pool): self.registration(engine)
+            for engine in reversed(self.engines)
         }
         self.names: list[Name] = [1, 2]
 
@@ -138,10 +146,9 @@ class World:
             source=random.choice(("", "", "", "s")),
         )
 
-    def registration(self, worker: str) -> Fields:
-        """Draw how a worker is registered, fitting its first engine mostly."""
+    def registration(self, engine: Engine) -> Fields:
+        """Draw how a worker or a pool is registered, fitting an engine mostly."""
         random = self.random
-        engine = next(each for each in self.engines if each.worker == worker)
         family = "sglang" if engine.layout.startswith("sglang") else "vllm"
         settings: Fields = {
             "profile": random.choice((family, family, family, "auto", "vllm", "sglang"))
@@ -164,22 +171,27 @@ class World:
             settings["lora_ids"] = {1: "x"}
         return settings
 
-    def register(self, worker: str) -> Register:
-        """Register a worker, mostly as always."""
-        settings = dict(self.registrations[worker])
+    def register(self, engine: Engine) -> Register:
+        """Register a worker or a pool, mostly as always."""
+        settings = dict(self.registrations[engine.worker, engine.pool])
         if self.random.random() < 0.15:
-            settings = self.registration(worker)
-        return Register(worker, settings)
+            settings = self.registration(engine)
+        return Register(engine.worker, settings, engine.pool)
 
     # ---- steps ----
 
     def first_steps(self) -> list[Step]:
-        """Register most workers."""
-        return [
-            self.register(worker)
-            for worker in sorted(self.registrations)
-            if self.random.random() < 0.7
+        """Register most workers and pools, and attach some."""
+        random = self.random
+        engines = {(engine.worker, engine.pool): engine for engine in self.engines}
+        steps: list[Step] = [
+            self.register(engine)
+            for _, engine in sorted(engines.items(), key=lambda item: item[0])
+            if random.random() < 0.7
         ]
+        if random.random() < 0.3:
+            steps.append(Attach(random.choice(WORKERS), random.choice(POOLS)))
+        return steps
 
     def step(self) -> Step | None:
         """Draw the next step; None where an engine's batch got lost."""
@@ -189,16 +201,23 @@ class World:
         if dice < 0.88:
             return self.batch(engine)
         if dice < 0.92:
-            return self.register(engine.worker)
+            return self.register(engine)
         if dice < 0.94:
-            return RemoveWorker(random.choice((engine.worker, engine.worker, "z")))
+            name = random.choice((engine.worker, engine.worker, "z"))
+            return Remove(name, engine.pool)
         if dice < 0.96:
             if random.random() < 0.6:
                 engine.residents.clear()
-            return Reset(engine.worker, engine.rank)
+            return Reset(engine.worker, engine.rank, engine.pool)
         if dice < 0.965:
             return Clear()
-        return self.broken(engine)
+        return self.attachment() if dice < 0.98 else self.broken(engine)
+
+    def attachment(self) -> Attach | Detach:
+        """Draw a worker, known or not, that is attached or detached."""
+        random = self.random
+        step = random.choice((Attach, Attach, Detach))
+        return step(random.choice((*WORKERS, "nobody")), random.choice(POOLS))
 
     def batch(self, engine: Engine) -> Batch | None:
         """Draw one batch of an engine: its work, malice, faults and losses."""
@@ -234,6 +253,7 @@ class World:
         step = Batch(
             engine.worker,
             wires,
+            pool=engine.pool,
             dp_rank=engine.rank,
             source=engine.source if random.random() < 0.95 else "other",
             seq=seq,
@@ -269,7 +289,8 @@ class World:
         cut = whole[: random.randrange(len(whole))]
         odd = (b"", b"\x80", b"\x90", b"\x91\x00", b"\x92\x00\x01", b"\xc0", b"\xc1")
         seq = None if engine.seq is None else engine.seq + 1
-        return Broken(engine.worker, random.choice((cut, cut, *odd)), seq)
+        broken = random.choice((cut, cut, *odd))
+        return Broken(engine.worker, broken, engine.pool, seq)
 
     def remember(self, wires: list[Wire]) -> None:
         """Keep names that went by, for malice and for questions."""

@@ -2,7 +2,8 @@
 
 `scene.S("w1", "AB")` stores the blocks A and AB from the root, with the names
 `name("A")` and `name("AB")`; `scene.S("w1", "C", after="AB")` goes on there.
-`"w1@2"` is rank 2 of worker w1. `scene.R` removes paths, `scene.C` clears.
+`"w1@2"` is rank 2 of worker w1, `"pool:p"` is pool p. `scene.R` removes paths,
+`scene.C` clears.
 `depths(index, "ABC")` is the answer to a query as {holder: depth}.
 
 A scene says every event in one of three forms: as event objects, as map bytes
@@ -53,6 +54,12 @@ def holder(who: str) -> tuple[str, int]:
     return worker, int(rank or 0)
 
 
+def sender(who: str) -> dict[str, Any]:
+    """Return the keyword of `apply` that says who sends."""
+    kind, _, pool = who.rpartition(":")
+    return {kind: pool} if kind else {"worker": holder(who)[0]}
+
+
 def label(worker: str, rank: int) -> str:
     """Join worker and rank as the notation writes them."""
     return worker if rank == 0 else f"{worker}@{rank}"
@@ -77,7 +84,8 @@ def rows(
 
 def check_row(row: kvindex.Match) -> None:
     """Check what holds for every row of a match."""
-    assert row.device + row.host + row.disk + row.external == row.depth
+    own = row.device + row.host + row.disk + row.external
+    assert own + row.shared == row.depth
 
 
 def depths(
@@ -189,7 +197,7 @@ class Scene:
         self, who: str, events: Iterable[Any], **options: Any
     ) -> kvindex.ApplyReport:
         """Apply events of a holder as one batch."""
-        worker, rank = holder(who)
+        _, rank = holder(who)
         if self.form == "objects":
             payload: Any = list(events)
             options["dp_rank"] = rank
@@ -198,7 +206,7 @@ class Scene:
         else:
             payload = wire.batch(map(as_array, events), None)
             options["dp_rank"] = rank
-        return self.index.apply(payload, worker=worker, **options)
+        return self.index.apply(payload, **sender(who), **options)
 
     def stored(
         self,

@@ -32,7 +32,16 @@ from tests.model_read import (
     tier_of,
     tokens_fault,
 )
-from tests.model_state import Copy, Holder, Profile, Report, Waiting
+from tests.model_state import (
+    POOL,
+    Copy,
+    Holder,
+    Party,
+    Profile,
+    Report,
+    Waiting,
+    party,
+)
 
 STRUCTURAL = (
     "unknown_type",
@@ -65,31 +74,72 @@ class FaultyEventError(Exception):
 class Model(Answers):
     """The same calls as `kvindex.Indexer`, with batches as lists of `Wire`."""
 
-    # ---- workers ----
+    # ---- workers and pools ----
 
     def register(self, worker: str, **settings: Anything) -> int:
         """Say how a worker's events are read from now on; return its epoch."""
+        return self.enroll((worker, False), {"profile": "vllm"} | settings)
+
+    def register_pool(self, pool: str, **settings: Anything) -> int:
+        """Say how a pool's events are read from now on; return its epoch."""
+        self.known.add((pool, POOL))
+        return self.enroll((pool, True), {"profile": "auto"} | settings)
+
+    def enroll(self, who: Party, settings: dict[str, Anything]) -> int:
+        """Set a profile; return the epoch."""
         given = {key: value for key, value in settings.items() if value is not None}
-        self.profiles[worker] = Profile(kind=given.pop("profile", "vllm"), **given)
-        if worker not in self.epochs:
+        self.profiles[who] = Profile(kind=given.pop("profile"), **given)
+        if who not in self.epochs:
             self.last_epoch += 1
-            self.epochs[worker] = self.last_epoch
-        return self.epochs[worker]
+            self.epochs[who] = self.last_epoch
+        return self.epochs[who]
+
+    def attach(self, worker: str, pool: str) -> bool:
+        """Let a worker reach a pool; return whether there is such a pool."""
+        if (pool, POOL) not in self.known:
+            return False
+        self.attached.add((worker, pool))
+        return True
+
+    def detach(self, worker: str, pool: str) -> bool:
+        """Take that back; return whether it was attached."""
+        was = (worker, pool) in self.attached
+        self.attached.discard((worker, pool))
+        return was
 
     def remove_worker(self, worker: str) -> bool | None:
         """Forget a worker; return whether there was anything, None if unclear."""
-        holders = [holder for holder in self.touched if holder[0] == worker]
-        known = worker in self.profiles
-        answers = [self.reset(worker, dp_rank=rank) for _, rank in holders]
-        self.profiles.pop(worker, None)
-        self.epochs.pop(worker, None)
+        attached = {pair for pair in self.attached if pair[0] == worker}
+        self.attached -= attached
+        struck = self.strike((worker, False))
+        return True if attached else struck
+
+    def remove_pool(self, pool: str) -> bool | None:
+        """Forget a pool; return whether there was anything, None if unclear."""
+        return self.strike((pool, True))
+
+    def strike(self, who: Party) -> bool | None:
+        """Forget all of a worker or a pool."""
+        holders = [holder for holder in self.touched if party(holder) == who]
+        known = who in self.profiles
+        answers = [self.reset_holder(holder) for holder in holders]
+        self.known = {holder for holder in self.known if party(holder) != who}
+        self.profiles.pop(who, None)
+        self.epochs.pop(who, None)
         if known or True in answers:
             return True
         return None if holders else False
 
     def reset(self, worker: str, *, dp_rank: int = 0) -> bool | None:
+        """Forget one rank; return whether there was anything, None if unclear."""
+        return self.reset_holder((worker, dp_rank))
+
+    def reset_pool(self, pool: str) -> bool | None:
+        """Forget what a pool holds; return whether there was anything."""
+        return self.reset_holder((pool, POOL))
+
+    def reset_holder(self, holder: Holder) -> bool | None:
         """Forget one holder; return whether there was anything, None if unclear."""
-        holder = (worker, dp_rank)
         if holder not in self.touched:
             return False
         holders = [copy.holder for copy in self.copies]
@@ -110,9 +160,10 @@ class Model(Answers):
         return anything or None
 
     def clear(self) -> None:
-        """Forget every holder, keep profiles and epochs."""
-        for worker, rank in list(self.touched):
-            self.reset(worker, dp_rank=rank)
+        """Forget what all workers hold, keep profiles and epochs."""
+        for holder in list(self.touched):
+            if holder[1] != POOL:
+                self.reset_holder(holder)
 
     # ---- batches ----
 
@@ -120,7 +171,8 @@ class Model(Answers):
         self,
         batch: Sequence[Wire],
         *,
-        worker: str,
+        worker: str | None = None,
+        pool: str | None = None,
         dp_rank: int = 0,
         rank_inside: object = None,
         source: str = "",
@@ -131,19 +183,25 @@ class Model(Answers):
         """Apply a batch; `rank_inside` is the rank that the batch itself names."""
         if type(rank_inside) is int and 0 <= rank_inside < 2**32:
             dp_rank = rank_inside
-        holder = (worker, dp_rank)
-        report = Report(dp_rank=dp_rank)
+        if pool is not None:
+            holder = (pool, POOL)
+            report = Report()
+        else:
+            holder = (worker or "", dp_rank)
+            report = Report(dp_rank=dp_rank)
+        who = party(holder)
         if strict:
             raise_first_fault(batch, self.block_size)
         everything = sum(hash_count(wire.event) for wire in batch)
-        if self.registered_only and worker not in self.profiles:
+        if self.registered_only and who not in self.profiles:
             report.ignore("unregistered", everything)
-        elif epoch is not None and epoch != self.epochs.get(worker):
+        elif epoch is not None and epoch != self.epochs.get(who):
             report.ignore("epoch", everything)
         elif not self.advance(holder, source, seq, report):
             report.ignore("duplicate", everything)
         else:
             self.touched.add(holder)
+            self.known.add(holder)
             self.apply_events(holder, batch, report)
         return report
 

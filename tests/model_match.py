@@ -1,6 +1,6 @@
 """How the model answers: each question is one look through all copies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,11 +14,12 @@ from tests.model_read import (
     image,
     same_name,
 )
-from tests.model_state import Copy, Holder, State
+from tests.model_state import POOL, Copy, Holder, State
 
 Candidate = str | tuple[str, int]
 Masks = dict[str, list[bool]]
 Region = tuple[str, int, int]  # image identifier, first token, length
+PLACES = (*TIERS, "shared")
 
 
 class Row(NamedTuple):
@@ -32,6 +33,7 @@ class Row(NamedTuple):
     host: int
     disk: int
     external: int
+    shared: int
 
 
 class HolderRow(NamedTuple):
@@ -39,6 +41,19 @@ class HolderRow(NamedTuple):
 
     worker: str
     dp_rank: int
+    device: int
+    host: int
+    disk: int
+    external: int
+    seq: int | None
+    orphans: int
+    duplicates: int
+
+
+class PoolRow(NamedTuple):
+    """One row of `pools()`."""
+
+    pool: str
     device: int
     host: int
     disk: int
@@ -71,16 +86,26 @@ class Answers(State):
     def workers(self) -> list[HolderRow]:
         """Return a row for each holder that sent an accepted batch."""
         return [
-            HolderRow._make(
-                [
-                    *holder,
-                    *(len(self.held_blocks(holder, tier)) for tier in TIERS),
-                    self.last_seq.get(holder),
-                    self.waiting_blocks(holder),
-                    self.duplicates.get(holder, 0),
-                ]
-            )
+            HolderRow._make([*holder, *self.numbers(holder)])
             for holder in sorted(self.touched)
+            if holder[1] != POOL
+        ]
+
+    def pools(self) -> list[PoolRow]:
+        """Return a row for each pool that is registered or sent a batch."""
+        return [
+            PoolRow._make([holder[0], *self.numbers(holder)])
+            for holder in sorted(self.known)
+            if holder[1] == POOL
+        ]
+
+    def numbers(self, holder: Holder) -> list[int | None]:
+        """Return what `workers()` and `pools()` say of a holder."""
+        return [
+            *(len(self.held_blocks(holder, tier)) for tier in TIERS),
+            self.last_seq.get(holder),
+            self.waiting_blocks(holder),
+            self.duplicates.get(holder, 0),
         ]
 
     # ---- queries ----
@@ -98,24 +123,18 @@ class Answers(State):
         kinds: Sequence[bool] = (False, True),
     ) -> list[Row]:
         """Match a prompt, as single tokens, as pairs, or the better of both."""
-        paths = [
-            query_blocks(
-                tuple(tokens),
-                (lora_name or "", cache_salt or ""),
-                tuple(mm or ()),
-                self.block_size,
-                pairs=pairs,
-            )
-            for pairs in kinds
-        ]
-        rows = {}
-        for holder in self.all_holders():
-            each = [
-                self.row(holder, self.masks(holder, path), weights, cascade=cascade)
-                for path in paths
+        paths = self.paths(
+            tokens, lora_name=lora_name, cache_salt=cache_salt, mm=mm, kinds=kinds
+        )
+
+        def ask(holder: Holder) -> list[Row]:
+            asked = [(self.masks(holder, path), path) for path in paths]
+            return [
+                self.row(holder, masks, self.shared(holder, path), weights, cascade)
+                for masks, path in asked
             ]
-            rows[holder] = max(each, key=lambda row: (row.depth, row.score))
-        return self.choose(rows, workers)
+
+        return self.choose(ask, workers)
 
     def match_names(
         self,
@@ -126,14 +145,85 @@ class Answers(State):
         cascade: bool = False,
     ) -> list[Row]:
         """Match a list of names, each holder by the names that it holds."""
-        rows = {}
-        for holder in self.all_holders():
-            masks = {
-                tier: [self.holds_name(holder, tier, name) for name in names]
-                for tier in TIERS
-            }
-            rows[holder] = self.row(holder, masks, weights, cascade=cascade)
-        return self.choose(rows, workers)
+
+        def ask(holder: Holder) -> list[Row]:
+            pools = self.reached(holder[0])
+            shared = [
+                any(
+                    self.holds_name(pool, tier, name)
+                    for pool in pools
+                    for tier in TIERS
+                )
+                for name in names
+            ]
+            masks = self.name_masks(holder, names)
+            return [self.row(holder, masks, shared, weights, cascade)]
+
+        return self.choose(ask, workers)
+
+    def pool_depths(
+        self,
+        tokens: Sequence[int],
+        *,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
+        mm: Iterable[Region] | None = None,
+        kinds: Sequence[bool] = (False, True),
+    ) -> dict[str, int]:
+        """Return how many leading blocks of a prompt each pool holds."""
+        paths = self.paths(
+            tokens, lora_name=lora_name, cache_salt=cache_salt, mm=mm, kinds=kinds
+        )
+        return {
+            pool[0]: max(leading(self.masks(pool, path)) for path in paths)
+            for pool in self.all_pools()
+        }
+
+    def names_depths(self, names: Sequence[Name]) -> dict[str, int]:
+        """Return how many leading ones of some names each pool holds."""
+        return {
+            pool[0]: leading(self.name_masks(pool, names)) for pool in self.all_pools()
+        }
+
+    def all_pools(self) -> list[Holder]:
+        """Return every pool, whether or not it holds anything."""
+        return [holder for holder in self.known if holder[1] == POOL]
+
+    def paths(
+        self,
+        tokens: Sequence[int],
+        *,
+        lora_name: str | None,
+        cache_salt: str | None,
+        mm: Iterable[Region] | None,
+        kinds: Sequence[bool],
+    ) -> list[Block]:
+        """Return a prompt's blocks, once for each kind: singles, pairs."""
+        return [
+            query_blocks(
+                tuple(tokens),
+                (lora_name or "", cache_salt or ""),
+                tuple(mm or ()),
+                self.block_size,
+                pairs=pairs,
+            )
+            for pairs in kinds
+        ]
+
+    def name_masks(self, holder: Holder, names: Sequence[Name]) -> Masks:
+        """Return which names a holder holds on each tier."""
+        return {
+            tier: [self.holds_name(holder, tier, name) for name in names]
+            for tier in TIERS
+        }
+
+    def shared(self, holder: Holder, path: Block) -> list[bool]:
+        """Return which of a path's blocks any pool has that a worker reaches."""
+        shared = [False] * len(path)
+        for pool in self.reached(holder[0]):
+            for mask in self.masks(pool, path).values():
+                shared = [a or b for a, b in zip(shared, mask, strict=True)]
+        return shared
 
     def holds_name(self, holder: Holder, tier: str, name: Name) -> bool:
         """Return whether a holder holds anything of that name on a tier."""
@@ -143,8 +233,9 @@ class Answers(State):
         )
 
     def all_holders(self) -> list[Holder]:
-        """Return every holder that holds anything."""
-        return sorted({copy.holder for copy in self.copies})
+        """Return every rank that is known or holds anything."""
+        holders = self.known | {copy.holder for copy in self.copies}
+        return sorted(holder for holder in holders if holder[1] != POOL)
 
     def masks(self, holder: Holder, path: Block) -> Masks:
         """Return which of a path's blocks count on each tier."""
@@ -164,41 +255,58 @@ class Answers(State):
         self,
         holder: Holder,
         masks: Masks,
+        shared: list[bool],
         weights: dict[str, float] | None,
-        *,
-        cascade: bool,
+        cascade: bool,  # noqa: FBT001
     ) -> Row:
-        """Count a holder's leading blocks by tier."""
-        counts = cascaded(masks) if cascade else nearest(masks)
+        """Count a holder's leading blocks by tier, and those of pools alone."""
+        counts = cascaded(masks) if cascade else nearest(masks | {"shared": shared})
         weight = self.weights | (weights or {})
-        score = sum(count * weight[tier] for tier, count in counts.items())
+        score = sum(count * weight[place] for place, count in counts.items())
         return Row(*holder, sum(counts.values()), score, *counts.values())
 
     def choose(
         self,
-        rows: dict[Holder, Row],
+        ask: Callable[[Holder], list[Row]],
         workers: Sequence[Candidate] | None,
     ) -> list[Row]:
-        """Return the rows that hold something, or one for each candidate."""
+        """Return the rows of who holds something, or one for each candidate.
+
+        `ask` gives a holder's rows, one for each kind of keys; the best one counts.
+        """
+        holders = self.all_holders()
         if workers is None:
-            return [row for row in rows.values() if row.depth]
+            rows = map(ask, holders)
+            return [best_kind(each) for each in rows if any(map(holds, each))]
         chosen = []
         for candidate in workers:
             if isinstance(candidate, tuple):
-                found = [rows.get(candidate)]
-                rank = candidate[1]
+                asked = [candidate]
             else:
-                found = [row for row in rows.values() if row.worker == candidate]
-                rank = 0
-            name = candidate if isinstance(candidate, str) else candidate[0]
+                asked = [each for each in holders if each[0] == candidate]
+                asked = asked or [(candidate, 0)]
             chosen.append(
                 max(
-                    (row for row in found if row is not None),
+                    (best_kind(ask(holder)) for holder in asked),
                     key=lambda row: (row.score, row.depth, -row.dp_rank),
-                    default=Row(name, rank, 0, 0.0, 0, 0, 0, 0),
                 )
             )
         return chosen
+
+
+def best_kind(rows: Iterable[Row]) -> Row:
+    """Return the larger one of a holder's rows."""
+    return max(rows, key=lambda row: (row.depth, row.score))
+
+
+def holds(row: Row) -> bool:
+    """Return whether any of a row's blocks is the holder's own."""
+    return row.depth > row.shared
+
+
+def leading(masks: Masks) -> int:
+    """Return how many leading blocks are on any tier."""
+    return sum(nearest(masks).values())
 
 
 @lru_cache(4096)
@@ -249,18 +357,18 @@ def whole_chunks(mask: list[bool], chunk: int) -> list[bool]:
 
 
 def nearest(masks: Masks) -> dict[str, int]:
-    """Give each leading block to the nearest tier that has it."""
-    counts = dict.fromkeys(TIERS, 0)
+    """Give each leading block to the first place that has it."""
+    counts = dict.fromkeys(masks, 0)
     for each in zip(*masks.values(), strict=True):
         if not any(each):
             break
-        counts[TIERS[each.index(True)]] += 1
+        counts[tuple(masks)[each.index(True)]] += 1
     return counts
 
 
 def cascaded(masks: Masks) -> dict[str, int]:
     """Walk each tier once, from where the one before it stopped."""
-    counts = dict.fromkeys(TIERS, 0)
+    counts = dict.fromkeys(PLACES, 0)
     position = 0
     for tier, mask in masks.items():
         while position < len(mask) and mask[position]:

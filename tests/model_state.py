@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 
 from tests.model_read import Block, Name, Store
 
-Holder = tuple[str, int]
+Holder = tuple[str, int]  # worker and rank, or pool and POOL
+Party = tuple[str, bool]  # a worker's name and False, or a pool's and True
+POOL = -1
 WEIGHTS = {
     "device": 1.0,
     "host": 0.75,
@@ -14,9 +16,14 @@ WEIGHTS = {
 }
 
 
+def party(holder: Holder) -> Party:
+    """Return whose holder it is."""
+    return holder[0], holder[1] == POOL
+
+
 @dataclass
 class Profile:
-    """How a worker's events are read."""
+    """How a worker's or a pool's events are read."""
 
     kind: str = "auto"
     clears: tuple[str, ...] | None = None
@@ -110,10 +117,12 @@ class State:
         self.copies: list[Copy] = []
         self.meanings: list[tuple[Name, Block]] = []
         self.waiting: list[Waiting] = []
-        self.profiles: dict[str, Profile] = {}
-        self.epochs: dict[str, int] = {}
+        self.profiles: dict[Party, Profile] = {}
+        self.epochs: dict[Party, int] = {}
         self.last_epoch = 0
         self.touched: set[Holder] = set()
+        self.known: set[Holder] = set()  # touched, and pools; not forgotten by a reset
+        self.attached: set[tuple[str, str]] = set()  # worker and pool
         self.full_groups: dict[tuple[Holder, int | None], bool] = {}
         self.main_groups: dict[Holder, int] = {}
         self.cursors: dict[tuple[Holder, str], int] = {}
@@ -123,7 +132,13 @@ class State:
 
     def profile(self, holder: Holder) -> Profile:
         """Return how a holder's events are read."""
-        return self.profiles.get(holder[0], Profile())
+        return self.profiles.get(party(holder), Profile())
+
+    def reached(self, worker: str) -> list[Holder]:
+        """Return the pools that a worker reaches: all, unless it is attached."""
+        attached = {pool for known, pool in self.attached if known == worker}
+        pools = [holder for holder in self.known if holder[1] == POOL]
+        return [pool for pool in pools if not attached or pool[0] in attached]
 
     def waiting_blocks(self, holder: Holder) -> int:
         """Return how many blocks of a holder wait."""

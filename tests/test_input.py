@@ -410,6 +410,7 @@ def test_an_unknown_worker_is_a_row_of_zeros() -> None:
         "host": [0, 0],
         "disk": [0, 0],
         "external": [0, 0],
+        "shared": [0, 0],
     }
 
 

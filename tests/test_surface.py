@@ -28,6 +28,7 @@ PUBLIC = {
     "KvIndexError",
     "Match",
     "Matches",
+    "PoolState",
     "UnknownWorkerError",
     "WorkerState",
     "__version__",
@@ -36,16 +37,25 @@ PUBLIC = {
 }
 QUERY = "workers=None, weights=None, cascade=False"
 SPACE = "lora_name=None, cache_salt=None, mm=None"
+HABITS = (
+    "clears=None, copies=None, chunk_tokens=None, media=None, names=None,"
+    " root_hash=None, lora_ids=None"
+)
 SIGNATURES = {
-    "apply": "(payload, /, *, worker, dp_rank=0, source='', seq=None, epoch=None,"
-    " strict=False)",
+    "apply": "(payload, /, *, worker=None, pool=None, dp_rank=0, source='', seq=None,"
+    " epoch=None, strict=False)",
     "match": f"(tokens, /, *, {SPACE}, {QUERY})",
     "match_many": f"(*, {SPACE}, {QUERY})",
     "match_keys": f"(local_keys, /, *, {QUERY})",
     "match_chain": f"(chain_keys, /, *, {QUERY})",
     "match_names": f"(engine_hashes, /, *, {QUERY})",
-    "register": "(worker, *, profile='vllm', clears=None, copies=None,"
-    " chunk_tokens=None, media=None, names=None, root_hash=None, lora_ids=None)",
+    "register": f"(worker, *, profile='vllm', {HABITS})",
+    "register_pool": f"(pool, *, profile='auto', {HABITS})",
+    "attach": "(worker, pool)",
+    "detach": "(worker, pool)",
+    "reset_pool": "(pool)",
+    "remove_pool": "(pool)",
+    "pools": "()",
     "reset": "(worker, *, dp_rank=0)",
     "remove_worker": "(worker)",
     "clear": "()",
@@ -58,8 +68,18 @@ FUNCTIONS = {
     "block_keys": f"(tokens, /, *, block_size, {SPACE}, pairs=False)",
     "chain_keys": "(local_keys, /)",
 }
-COLUMNS = ("worker", "dp_rank", "depth", "score", "device", "host", "disk", "external")
-COUNTS = ("depths", "device", "host", "disk", "external", "dp_ranks")
+COLUMNS = (
+    "worker",
+    "dp_rank",
+    "depth",
+    "score",
+    "device",
+    "host",
+    "disk",
+    "external",
+    "shared",
+)
+COUNTS = ("depths", "device", "host", "disk", "external", "shared", "dp_ranks")
 STATE = (
     "worker",
     "dp_rank",
@@ -275,12 +295,14 @@ def test_slices_are_slices_of_the_rows(part: slice) -> None:
 
 def test_a_row_tells_everything() -> None:
     row = matches()[1]
-    assert [getattr(row, name) for name in COLUMNS] == ["w2", 7, 2, 1.75, 1, 1, 0, 0]
+    expected = ["w2", 7, 2, 1.75, 1, 1, 0, 0, 0]
+    assert [getattr(row, name) for name in COLUMNS] == expected
     assert [type(getattr(row, name)) for name in COLUMNS] == [
         str,
         int,
         int,
         float,
+        int,
         int,
         int,
         int,
@@ -339,6 +361,7 @@ def test_to_dict_is_plain_columns() -> None:
         "host": [0, 1, 0, 0],
         "disk": [0, 0, 1, 0],
         "external": [0, 0, 0, 0],
+        "shared": [0, 0, 0, 0],
     }
     assert tuple(matches().to_dict()) == COLUMNS
 

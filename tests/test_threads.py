@@ -99,6 +99,59 @@ def test_a_permanent_prefix_is_always_matched_fully() -> None:
     assert scene.depths(PATH)["keep"] == len(PATH)
 
 
+def test_a_pools_blocks_count_while_workers_come_and_go() -> None:
+    scene = Scene()
+    scene.S("pool:p", PATH, tier="cpu")
+    text = tokens(PATH)
+
+    def churn(number: int) -> Callable[[], object]:
+        rng = random.Random(number)
+        who = f"w{number}"
+
+        def body() -> None:
+            cut = rng.randrange(1, len(PATH))
+            scene.S(who, PATH[:cut])
+            scene.R(who, *(PATH[: i + 1] for i in range(rng.randrange(cut))))
+            if rng.random() < 0.5:
+                scene.index.remove_worker(who)
+            else:
+                scene.C(who)
+
+        return body
+
+    def read() -> None:
+        for workers in (None, ["w1", "w2", "nobody"]):
+            found = scene.index.match(text, workers=workers)
+            assert {row.depth for row in found} <= {len(PATH)}
+            assert found.pools == {"p": len(PATH)}
+
+    run(churn(1), churn(2), *[read] * READERS)
+
+
+def test_a_pools_blocks_are_not_taken_for_those_of_the_next_owner_of_its_number() -> (
+    None
+):
+    scene = Scene()
+    scene.S("keep", "AB")
+    text = tokens(PATH)
+
+    def write() -> None:
+        scene.S("pool:p", PATH)
+        scene.index.remove_pool("p")
+        scene.S("w1", PATH[:4])
+        scene.index.remove_worker("w1")
+
+    def read() -> None:
+        for workers in (None, ["keep", "w1"]):
+            found = scene.index.match(text, workers=workers)
+            for row in found:
+                own = row.depth - row.shared
+                assert own <= {"keep": 2, "w1": 4}[row.worker]
+                assert row.depth in (0, 2, 4, len(PATH))
+
+    run(write, *[read] * READERS)
+
+
 def test_a_holder_stays_in_sight_while_many_others_are_moved_in_its_run() -> None:
     scene = Scene()
     path = PATH[:3]

@@ -8,11 +8,11 @@ pub mod memory;
 use std::sync::LazyLock;
 use std::{env, fs};
 
-use kvindex::Index;
+use kvindex::{Index, Origin};
 
 use common::agree::Both;
 use common::ops::bytes::{Bytes, config, ops};
-use common::ops::{profile, worker};
+use common::ops::{profile, sender};
 use common::{config as usual, origin, play};
 
 /// What decoding and preparing a payload may take: so many bytes, and so many
@@ -58,16 +58,20 @@ pub fn wire(input: &[u8]) {
     let block_size = u32::from(choice % 4) + 1;
     let mut both = Both::new(usual(block_size));
     for (number, kind) in [choice / 4 % 7, choice / 28 % 7].into_iter().enumerate() {
-        both.register(worker(number), profile(kind.into(), block_size));
+        both.register(sender(number), profile(kind.into(), block_size));
     }
     for number in [0, 1, 0] {
-        both.apply(batch.clone(), &origin(worker(number)));
+        let origin = Origin {
+            sender: sender(number),
+            ..origin("")
+        };
+        both.apply(batch.clone(), &origin);
         both.check(false);
     }
     both.check(true);
     both.check_totals(0);
     for number in [1, 0] {
-        both.remove_worker(worker(number));
+        both.remove(sender(number));
         both.check(false);
     }
     both.check_totals(0);

@@ -12,6 +12,7 @@ __all__ = [
     "Indexer",
     "Match",
     "Matches",
+    "PoolState",
     "WorkerState",
     "__version__",
     "_matches",
@@ -43,6 +44,7 @@ def _matches(
     workers: tuple[str, ...],
     numbers: bytes,
     weights: list[float],
+    pools: list[tuple[str, int]],
     /,
 ) -> Matches: ...
 
@@ -69,7 +71,8 @@ class Indexer:
         payload: Buffer | Sequence[_Event],
         /,
         *,
-        worker: str,
+        worker: str | None = None,
+        pool: str | None = None,
         dp_rank: int = 0,
         source: str = "",
         seq: int | None = None,
@@ -145,6 +148,24 @@ class Indexer:
     def remove_worker(self, worker: str) -> bool: ...
     def clear(self) -> None: ...
     def workers(self) -> list[WorkerState]: ...
+    def register_pool(
+        self,
+        pool: str,
+        *,
+        profile: str = "auto",
+        clears: Sequence[str] | None = None,
+        copies: Sequence[str] | None = None,
+        chunk_tokens: Mapping[str, int] | None = None,
+        media: Mapping[str, str] | None = None,
+        names: str | None = None,
+        root_hash: int | bytes | None = None,
+        lora_ids: Mapping[int, str] | None = None,
+    ) -> int: ...
+    def attach(self, worker: str, pool: str) -> None: ...
+    def detach(self, worker: str, pool: str) -> bool: ...
+    def reset_pool(self, pool: str) -> bool: ...
+    def remove_pool(self, pool: str) -> bool: ...
+    def pools(self) -> list[PoolState]: ...
     def stats(self) -> dict[str, Any]: ...
     def explain(
         self,
@@ -186,6 +207,10 @@ class Matches:
     def disk(self) -> memoryview[int]: ...
     @property
     def external(self) -> memoryview[int]: ...
+    @property
+    def shared(self) -> memoryview[int]: ...
+    @property
+    def pools(self) -> dict[str, int]: ...
     def best(self, seed: int | None = None) -> Match | None: ...
     def to_dict(self) -> dict[str, list[Any]]: ...
     def __len__(self) -> int: ...
@@ -208,6 +233,7 @@ class Match:
         "host",
         "disk",
         "external",
+        "shared",
     )
     def __new__(
         cls,
@@ -219,6 +245,7 @@ class Match:
         host: int = 0,
         disk: int = 0,
         external: int = 0,
+        shared: int = 0,
     ) -> Match: ...
     @property
     def worker(self) -> str: ...
@@ -236,6 +263,8 @@ class Match:
     def disk(self) -> int: ...
     @property
     def external(self) -> int: ...
+    @property
+    def shared(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -314,6 +343,48 @@ class WorkerState:
     def worker(self) -> str: ...
     @property
     def dp_rank(self) -> int: ...
+    @property
+    def device(self) -> int: ...
+    @property
+    def host(self) -> int: ...
+    @property
+    def disk(self) -> int: ...
+    @property
+    def external(self) -> int: ...
+    @property
+    def seq(self) -> int | None: ...
+    @property
+    def orphans(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class PoolState:
+    __match_args__ = (
+        "pool",
+        "device",
+        "host",
+        "disk",
+        "external",
+        "seq",
+        "orphans",
+        "duplicates",
+    )
+    def __new__(
+        cls,
+        pool: str,
+        device: int = 0,
+        host: int = 0,
+        disk: int = 0,
+        external: int = 0,
+        seq: int | None = None,
+        orphans: int = 0,
+        duplicates: int = 0,
+    ) -> PoolState: ...
+    @property
+    def pool(self) -> str: ...
     @property
     def device(self) -> int: ...
     @property

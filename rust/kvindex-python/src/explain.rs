@@ -46,6 +46,7 @@ pub(crate) fn stats<'py>(
         [
             ("blocks", stats.blocks),
             ("workers", stats.workers),
+            ("pools", stats.pools),
             ("holders", stats.holders),
             ("claims", stats.claims),
             ("orphans", stats.orphans),
@@ -79,9 +80,15 @@ pub(crate) fn explanation<'py>(
     for (tier, blocks) in Tier::ALL.into_iter().zip(why.row.tiers()) {
         dict.set_item(tier.name(), blocks)?;
     }
+    dict.set_item("shared", why.row.shared())?;
     dict.set_item("stop", stop(worker, rank, why))?;
     let tiers: Vec<Vec<&str>> = why.held.iter().map(|held| tiers(*held)).collect();
     dict.set_item("tiers", tiers)?;
+    let pools = PyDict::new(py);
+    for (pool, depth) in &why.pools {
+        pools.set_item(&**pool, depth)?;
+    }
+    dict.set_item("pools", pools)?;
     let state = why.state.as_ref();
     dict.set_item("seq", state.and_then(|state| state.seq))?;
     dict.set_item("orphans", state.map_or(0, |state| state.orphans))?;
@@ -104,14 +111,21 @@ fn stop(worker: &str, rank: u32, why: &Explanation) -> String {
     } else if let Some(&held) = held.filter(|held| **held != 0) {
         let tiers = tiers(held).join(" and ");
         format!("block {depth} is on {tiers}, but the chunk or larger block around it is not whole")
-    } else {
+    } else if why.pools.is_empty() {
         format!("block {depth} is in the index, but this worker holds no copy")
+    } else {
+        format!(
+            "block {depth} is in the index, but neither this worker nor a pool that it reaches \
+             holds a copy"
+        )
     }
 }
 
-fn tiers(held: u8) -> Vec<&'static str> {
-    let held = |tier: &Tier| held >> (*tier as u8) & 1 == 1;
-    Tier::ALL.into_iter().filter(held).map(Tier::name).collect()
+fn tiers(held_by: u8) -> Vec<&'static str> {
+    let held = |tier: &Tier| held_by >> (*tier as u8) & 1 == 1;
+    let own = Tier::ALL.into_iter().filter(held).map(Tier::name);
+    let shared = (held_by & Explanation::SHARED != 0).then_some("shared");
+    own.chain(shared).collect()
 }
 
 fn counts(

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kvindex::decode::decode;
 use kvindex::event::Reason;
 use kvindex::key::namespace_seed;
-use kvindex::profile::Profile;
-use kvindex::{Blocks, Config, Index, Origin};
+use kvindex::{Blocks, Config, Index, Origin, Sender};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -19,7 +18,7 @@ use crate::images::Images;
 use crate::integers::{EngineHashes, Keys, Tokens};
 use crate::matches::Matches;
 use crate::misfits::Misfits;
-use crate::profile::{self, ChunkTokens, LoraIds, Media, RootHash};
+use crate::profile::{ChunkTokens, Given, LoraIds, Media, RootHash};
 use crate::query::{self, Query};
 use crate::report::ApplyReport;
 use crate::settings::{GivenWeights, Tiers, WeightTable, block_size, orphan_blocks, rank};
@@ -41,8 +40,8 @@ use crate::state::WorkerState;
 ///     weights: What a block counts for in scores, by tier; those that are not
 ///         given keep their default: device 1.0, host 0.75, disk 0.25, external
 ///         0.25, shared 0.5.
-///     registered_only: Whether events of workers that were not registered are
-///         ignored and counted.
+///     registered_only: Whether events of workers and pools that were not
+///         registered are ignored and counted.
 ///     orphan_blocks: How many blocks a holder may have waiting for their
 ///         parent; the oldest are dropped and counted.
 ///
@@ -57,16 +56,16 @@ use crate::state::WorkerState;
 ///     2
 ///     >>> index.match(range(48)).best()
 ///     Match(worker='w0', dp_rank=0, depth=2, score=2.0, device=2, host=0,
-///     disk=0, external=0)
+///     disk=0, external=0, shared=0)
 ///     >>> index
 ///     kvindex.Indexer(block_size=16, workers=1, blocks=2)
 #[pyclass(frozen, module = "kvindex")]
 pub(crate) struct Indexer {
-    index: Index,
+    pub(crate) index: Index,
     weights: WeightTable,
     undecodable: AtomicU64,
     rejected: AtomicU64,
-    misfits: Misfits,
+    pub(crate) misfits: Misfits,
 }
 
 #[pymethods]
@@ -105,7 +104,7 @@ impl Indexer {
         self.weights.dict(py)
     }
 
-    /// Whether events of workers that were not registered are ignored.
+    /// Whether events of workers and pools that were not registered are ignored.
     #[getter]
     fn registered_only(&self) -> bool {
         self.index.config().registered_only
@@ -117,7 +116,7 @@ impl Indexer {
         self.index.config().orphan_blocks
     }
 
-    /// Applies one batch of a worker's events.
+    /// Applies one batch of the events of a worker or of a pool.
     ///
     /// Bytes are decoded and hashed without the interpreter and outside the
     /// index's lock. An event that cannot be applied costs only itself.
@@ -126,11 +125,14 @@ impl Indexer {
     ///     payload: One engine batch as it came off the wire (msgpack), or a
     ///         sequence of `BlockStored`, `BlockRemoved` and `AllBlocksCleared`.
     ///     worker: Whose events these are.
-    ///     dp_rank: The rank of a batch that names none.
-    ///     source: Which of the worker's streams; each counts its own batches.
+    ///     pool: The pool whose events these are, instead of `worker`.
+    ///     dp_rank: The rank of a batch that names none. A pool has no ranks: whatever
+    ///         is given, its rank is 0.
+    ///     source: Which of the sender's streams; each counts its own batches.
     ///     seq: The batch's number in its stream. An old one changes nothing, a
     ///         jump is reported as a gap.
-    ///     epoch: What `register` returned; events of an older one are ignored.
+    ///     epoch: What `register` or `register_pool` returned; events of an older one
+    ///         are ignored.
     ///         None is always current.
     ///     strict: Whether to refuse the whole batch for a structural fault.
     ///
@@ -140,7 +142,8 @@ impl Indexer {
     /// Raises:
     ///     DecodeError: The bytes are no batch, or `strict` found a fault.
     ///         Nothing was changed.
-    ///     TypeError: The payload is neither bytes nor events.
+    ///     TypeError: The payload is neither bytes nor events, or not just one of
+    ///         `worker` and `pool` is given.
     ///
     /// Examples:
     ///     >>> import kvindex
@@ -151,13 +154,15 @@ impl Indexer {
     ///     >>> index.apply([], worker="w0", seq=9).gap
     ///     (8, 8)
     #[pyo3(signature = (
-        payload, /, *, worker, dp_rank=0, source="", seq=None, epoch=None, strict=false
+        payload, /, *, worker=None, pool=None, dp_rank=0, source="", seq=None, epoch=None,
+        strict=false
     ))]
     fn apply(
         &self,
         py: Python<'_>,
         payload: Payload<'_>,
-        worker: &str,
+        worker: Option<&str>,
+        pool: Option<&str>,
         #[pyo3(from_py_with = rank)] dp_rank: u32,
         source: &str,
         seq: Option<u64>,
@@ -165,7 +170,7 @@ impl Indexer {
         strict: bool,
     ) -> Result<ApplyReport, Error> {
         let origin = Origin {
-            worker,
+            sender: sender(worker, pool)?,
             rank: dp_rank,
             source,
             seq,
@@ -182,7 +187,7 @@ impl Indexer {
         })?;
         if report.reasons[Reason::BlockSize as usize] > 0 {
             let block_size = self.index.config().block_size;
-            let whose = (worker, report.rank, source);
+            let whose = (origin.sender, report.rank, source);
             self.misfits.report(py, whose, block_size)?;
         }
         Ok(report.into())
@@ -203,12 +208,12 @@ impl Indexer {
     ///     workers: The only workers to look at: `Candidates`, or a sequence of
     ///         names (the best rank each) and (name, rank). There is one row for
     ///         each, in this order, zeros and unknown workers included. Without,
-    ///         there is a row for every holder with depth above 0, in no
-    ///         promised order.
+    ///         there is a row for whoever holds any of the leading blocks itself,
+    ///         in no promised order.
     ///     weights: Weights by tier for this query, over those of the index.
     ///     cascade: Whether to walk the tiers one way instead, for comparison:
     ///         first the blocks on the device, from there those on the host, then
-    ///         disk, then external; depth is their sum.
+    ///         disk, then external; depth is their sum. Pools do not count.
     ///
     /// Returns:
     ///     One row a holder.
@@ -410,17 +415,16 @@ impl Indexer {
         root_hash: Option<RootHash>,
         lora_ids: Option<LoraIds>,
     ) -> Result<u64, Error> {
-        let habits = profile::of_kind(profile)?;
-        let profile = Profile {
-            clears: clears.map_or(habits.clears, |tiers| Some(tiers.0)),
-            copies: copies.map_or(habits.copies, |tiers| tiers.0),
-            chunk_tokens: chunk_tokens.map_or(habits.chunk_tokens, |chunks| chunks.0),
-            media: media.map_or(habits.media, |media| media.0),
-            own_names: names.map_or(Ok(habits.own_names), profile::own_names)?,
-            root: root_hash.map_or(habits.root, |root| Some(root.0)),
-            lora_ids: lora_ids.map_or(habits.lora_ids, |names| names.0),
-            kind: habits.kind,
+        let given = Given {
+            clears,
+            copies,
+            chunk_tokens,
+            media,
+            names,
+            root_hash,
+            lora_ids,
         };
+        let profile = given.over(profile)?;
         Ok(py.detach(|| self.index.register(worker, profile))?)
     }
 
@@ -444,7 +448,8 @@ impl Indexer {
         Ok(py.detach(|| self.index.reset(worker, dp_rank))?)
     }
 
-    /// Forgets a worker with all its ranks and its profile, and ends its epoch.
+    /// Forgets a worker with all its ranks and its profile, and ends its epoch. It
+    /// is attached to no pool then.
     ///
     /// Takes no time, whatever it holds.
     ///
@@ -455,11 +460,11 @@ impl Indexer {
     ///     Whether there was anything to forget.
     #[pyo3(signature = (worker))]
     fn remove_worker(&self, py: Python<'_>, worker: &str) -> Result<bool, Error> {
-        self.misfits.forget(worker);
+        self.misfits.forget(Sender::Worker(worker));
         Ok(py.detach(|| self.index.remove_worker(worker))?)
     }
 
-    /// Forgets what all workers hold; keeps profiles, epochs and counters.
+    /// Forgets what all workers hold; keeps pools, profiles, epochs and counters.
     fn clear(&self, py: Python<'_>) -> Result<(), Error> {
         Ok(py.detach(|| self.index.clear())?)
     }
@@ -494,8 +499,9 @@ impl Indexer {
     /// Returns:
     ///     The row's fields; `blocks`, the query's whole blocks; `stop`, one
     ///     sentence about what ends the depth; `tiers`, for each block that the
-    ///     index knows the names of the tiers on which this worker has it;
-    ///     `known_worker`, `seq`, `orphans` and `duplicates`.
+    ///     index knows the names of the tiers on which this worker has it, and
+    ///     "shared" where a pool has it; `pools`, the depths of the pools that the
+    ///     worker reaches; `known_worker`, `seq`, `orphans` and `duplicates`.
     ///
     /// Examples:
     ///     >>> import kvindex
@@ -524,7 +530,7 @@ impl Indexer {
             seed: seed(lora_name, cache_salt),
         };
         let why = py.detach(|| query::explain(&self.index, &blocks, worker, dp_rank))?;
-        let weights = self.weights.tiers();
+        let weights = self.weights.weights();
         Ok(explain::explanation(py, worker, dp_rank, &why, &weights)?)
     }
 
@@ -561,6 +567,18 @@ impl Indexer {
         cascade: bool,
     ) -> Query {
         Query::new(workers, self.weights, weights, cascade)
+    }
+}
+
+/// Who sends a batch: just one of them.
+fn sender<'a>(worker: Option<&'a str>, pool: Option<&'a str>) -> PyResult<Sender<'a>> {
+    match (worker, pool) {
+        (Some(worker), None) => Ok(Sender::Worker(worker)),
+        (None, Some(pool)) => Ok(Sender::Pool(pool)),
+        (None, None) => Err(PyTypeError::new_err("apply needs a worker or a pool")),
+        (Some(_), Some(_)) => Err(PyTypeError::new_err(
+            "apply takes a worker or a pool, not both",
+        )),
     }
 }
 

@@ -25,6 +25,7 @@ mod integers;
 mod matches;
 mod misfits;
 mod msgpack;
+mod pools;
 mod profile;
 mod query;
 mod report;
@@ -44,6 +45,8 @@ mod _core {
     use crate::indexer::Indexer;
     #[pymodule_export]
     use crate::matches::{_matches, Matches};
+    #[pymodule_export]
+    use crate::pools::PoolState;
     #[pymodule_export]
     use crate::report::ApplyReport;
     #[pymodule_export]

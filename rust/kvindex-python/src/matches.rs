@@ -29,7 +29,7 @@ use crate::row::Match;
 ///     >>> found = index.match(range(12))
 ///     >>> found
 ///     Matches(1 row, best=Match(worker='w0', dp_rank=0, depth=2, score=2.0,
-///     device=2, host=0, disk=0, external=0))
+///     device=2, host=0, disk=0, external=0, shared=0))
 ///     >>> found[0].worker, list(found.depths), found.workers
 ///     ('w0', [2], ('w0',))
 #[pyclass(frozen, sequence, module = "kvindex")]
@@ -37,6 +37,8 @@ pub(crate) struct Matches {
     rows: Vec<Row>,
     who: Who,
     weights: Weights,
+    /// Each pool, and how many leading blocks it holds.
+    pools: Vec<(Arc<str>, u32)>,
 }
 
 /// Where the workers' names and ranks are.
@@ -71,6 +73,7 @@ impl Matches {
 
     fn __eq__(&self, other: &Self) -> bool {
         self.rows.len() == other.rows.len()
+            && self.pools == other.pools
             && (0..self.rows.len()).all(|position| self.row(position) == other.row(position))
     }
 
@@ -92,7 +95,10 @@ impl Matches {
             .flat_map(u32::to_le_bytes);
         let numbers = PyBytes::new(py, &numbers.collect::<Vec<u8>>());
         let make = py.import("kvindex._core")?.getattr("_matches")?;
-        Ok((make, (self.workers(py)?, numbers, self.weights)))
+        let pools = self.pools.iter();
+        let pools = pools.map(|(pool, depth)| (pool.to_string(), *depth));
+        let arguments = (self.workers(py)?, numbers, self.weights, pools.collect());
+        Ok((make, arguments))
     }
 
     /// The workers' names, in the order of the rows.
@@ -111,7 +117,8 @@ impl Matches {
         column(py, "I", ranks.map(u32::to_ne_bytes))
     }
 
-    /// How many leading blocks are held on any tier: a memoryview of format "I".
+    /// How many leading blocks are held on any tier, or in pools: a memoryview of
+    /// format "I".
     #[getter]
     fn depths<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, Row::depth)
@@ -148,6 +155,25 @@ impl Matches {
         self.column(py, |row| row.tiers()[3])
     }
 
+    /// Blocks that only pools hold: a memoryview of format "I".
+    #[getter]
+    fn shared<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, Row::shared)
+    }
+
+    /// How many leading blocks each pool holds itself, by its name.
+    ///
+    /// Every pool of the index is there, whichever workers reach it. Empty for an
+    /// answer with `cascade=True`, which looks at no pools.
+    #[getter]
+    fn pools<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (pool, depth) in &self.pools {
+            dict.set_item(&**pool, depth)?;
+        }
+        Ok(dict)
+    }
+
     /// The row with the highest score, of those the deepest, of those any.
     ///
     /// Args:
@@ -178,6 +204,7 @@ impl Matches {
             let blocks: Vec<u32> = all().map(|row| row.tiers()[tier as usize]).collect();
             dict.set_item(tier.name(), blocks)?;
         }
+        dict.set_item("shared", all().map(Row::shared).collect::<Vec<_>>())?;
         Ok(dict)
     }
 }
@@ -196,6 +223,11 @@ impl Matches {
                 candidates,
             },
             weights,
+            pools: if found.names.has_pools() {
+                pools(&found)
+            } else {
+                Vec::new()
+            },
         }
     }
 
@@ -227,11 +259,19 @@ impl Matches {
         Match::new_row(worker, rank, &self.rows[position], &self.weights)
     }
 
-    fn numbers(&self, position: usize) -> [u32; 6] {
+    fn numbers(&self, position: usize) -> [u32; 7] {
         let row = &self.rows[position];
         let [device, host, disk, external] = row.tiers();
         let rank = self.rank(position);
-        [rank, row.depth(), device, host, disk, external]
+        [
+            rank,
+            row.depth(),
+            device,
+            host,
+            disk,
+            external,
+            row.shared(),
+        ]
     }
 
     fn column<'py>(
@@ -296,8 +336,15 @@ impl Matches {
                 }),
             },
             weights: self.weights,
+            pools: self.pools.clone(),
         })
     }
+}
+
+#[cold]
+fn pools(found: &Found<'_>) -> Vec<(Arc<str>, u32)> {
+    let pools = found.pools();
+    pools.map(|(pool, depth)| (pool.clone(), depth)).collect()
 }
 
 /// Iterates over the rows of one answer.
@@ -325,27 +372,33 @@ impl Rows {
     }
 }
 
-/// Workers, six numbers a row as little-endian u32, weights.
-type Pickled<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>, Weights);
+/// Workers, seven numbers a row as little-endian u32, weights, depths of pools.
+type Pickled<'py> = (
+    Bound<'py, PyTuple>,
+    Bound<'py, PyBytes>,
+    Weights,
+    Vec<(String, u32)>,
+);
 
 /// Makes an answer anew from its pickle.
 #[pyfunction]
-#[pyo3(signature = (workers, numbers, weights, /))]
+#[pyo3(signature = (workers, numbers, weights, pools, /))]
 pub(crate) fn _matches(
     workers: Vec<String>,
     numbers: &[u8],
     weights: Weights,
+    pools: Vec<(String, u32)>,
 ) -> PyResult<Matches> {
     let (numbers, rest) = numbers.as_chunks::<4>();
-    let (rows, more) = numbers.as_chunks::<6>();
+    let (rows, more) = numbers.as_chunks::<7>();
     if rows.len() != workers.len() || !rest.is_empty() || !more.is_empty() {
         return Err(PyValueError::new_err("not the pickle of an answer"));
     }
     let mut candidates = Vec::with_capacity(rows.len());
     let mut made = Vec::with_capacity(rows.len());
     for (worker, numbers) in workers.into_iter().zip(rows) {
-        let [rank, _, tiers @ ..] = numbers.map(u32::from_le_bytes);
-        made.push(Row::new(u32::MAX, tiers));
+        let [rank, _, tiers @ .., shared] = numbers.map(u32::from_le_bytes);
+        made.push(Row::new(u32::MAX, tiers).sharing(shared));
         candidates.push(Candidate {
             worker: worker.into(),
             rank: Some(rank),
@@ -358,5 +411,9 @@ pub(crate) fn _matches(
             candidates: Some(candidates.into()),
         },
         weights,
+        pools: pools
+            .into_iter()
+            .map(|(pool, depth)| (pool.into(), depth))
+            .collect(),
     })
 }

@@ -1,14 +1,25 @@
 //! Whose blocks do not fit the index? Each source is reported once.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kvindex::Sender;
 use pyo3::prelude::*;
 
-/// The sources that were reported: worker, rank, source.
+/// Worker or pool and whether it is a pool, rank, source.
+type Whose = (String, bool, u32, String);
+
+/// The sources that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Misfits {
-    reported: Mutex<HashSet<(String, u32, String)>>,
+    reported: Mutex<HashSet<Whose>>,
+}
+
+fn named(sender: Sender<'_>) -> (&str, bool) {
+    match sender {
+        Sender::Worker(name) => (name, false),
+        Sender::Pool(name) => (name, true),
+    }
 }
 
 impl Misfits {
@@ -16,27 +27,31 @@ impl Misfits {
     pub(crate) fn report(
         &self,
         py: Python<'_>,
-        (worker, rank, source): (&str, u32, &str),
+        (sender, rank, source): (Sender<'_>, u32, &str),
         block_size: u32,
     ) -> PyResult<()> {
-        let key = (worker.to_owned(), rank, source.to_owned());
+        let (name, pool) = named(sender);
+        let key = (name.to_owned(), pool, rank, source.to_owned());
         let is_new = self.lock().insert(key);
         if is_new {
-            let message = "worker %r, rank %d, source %r sends blocks that are no \
-                           multiple of %d tokens: they are dropped and counted as block_size";
+            let message = "%s %r, rank %d, source %r sends blocks that are no multiple of %d \
+                           tokens: they are dropped and counted as block_size";
+            let kind = if pool { "pool" } else { "worker" };
             py.import("logging")?
                 .call_method1("getLogger", ("kvindex",))?
-                .call_method1("warning", (message, worker, rank, source, block_size))?;
+                .call_method1("warning", (message, kind, name, rank, source, block_size))?;
         }
         Ok(())
     }
 
-    /// Forgets a worker that was removed.
-    pub(crate) fn forget(&self, worker: &str) {
-        self.lock().retain(|known| known.0 != worker);
+    /// Forgets a worker or a pool that was removed.
+    pub(crate) fn forget(&self, sender: Sender<'_>) {
+        let (name, pool) = named(sender);
+        self.lock()
+            .retain(|known| (&*known.0, known.1) != (name, pool));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<(String, u32, String)>> {
+    fn lock(&self) -> MutexGuard<'_, HashSet<Whose>> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,10 +8,40 @@ use pyo3::types::PyString;
 
 use crate::error::config_error;
 use crate::integers::engine_hash;
-use crate::settings::{chunk_tokens, items, tier};
+use crate::settings::{Tiers, chunk_tokens, items, tier};
+
+/// What a registration says besides the kind.
+pub(crate) struct Given<'a> {
+    pub(crate) clears: Option<Tiers>,
+    pub(crate) copies: Option<Tiers>,
+    pub(crate) chunk_tokens: Option<ChunkTokens>,
+    pub(crate) media: Option<Media>,
+    pub(crate) names: Option<&'a str>,
+    pub(crate) root_hash: Option<RootHash>,
+    pub(crate) lora_ids: Option<LoraIds>,
+}
+
+impl Given<'_> {
+    /// The habits of a kind, what is given overridden.
+    pub(crate) fn over(self, kind: &str) -> PyResult<Profile> {
+        let habits = of_kind(kind)?;
+        Ok(Profile {
+            clears: self.clears.map_or(habits.clears, |tiers| Some(tiers.0)),
+            copies: self.copies.map_or(habits.copies, |tiers| tiers.0),
+            chunk_tokens: self
+                .chunk_tokens
+                .map_or(habits.chunk_tokens, |chunks| chunks.0),
+            media: self.media.map_or(habits.media, |media| media.0),
+            own_names: self.names.map_or(Ok(habits.own_names), own_names)?,
+            root: self.root_hash.map_or(habits.root, |root| Some(root.0)),
+            lora_ids: self.lora_ids.map_or(habits.lora_ids, |names| names.0),
+            kind: habits.kind,
+        })
+    }
+}
 
 /// The habits of the kind of that name.
-pub(crate) fn of_kind(name: &str) -> PyResult<Profile> {
+fn of_kind(name: &str) -> PyResult<Profile> {
     let kind = Kind::from_name(name).ok_or_else(|| {
         let known = Kind::ALL.map(Kind::name).join(", ");
         config_error(format!("profile is one of {known}, not {name:?}"))
@@ -20,7 +50,7 @@ pub(crate) fn of_kind(name: &str) -> PyResult<Profile> {
 }
 
 /// Whether `names` says that a hash only means the worker's own blocks.
-pub(crate) fn own_names(names: &str) -> PyResult<bool> {
+fn own_names(names: &str) -> PyResult<bool> {
     match names {
         "own" => Ok(true),
         "shared" => Ok(false),

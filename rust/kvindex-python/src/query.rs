@@ -41,7 +41,7 @@ impl Query {
     ) -> Self {
         Self {
             candidates: workers.map(|wanted| wanted.0),
-            weights: index_weights.with(weights).tiers(),
+            weights: index_weights.with(weights).weights(),
             cascade,
         }
     }

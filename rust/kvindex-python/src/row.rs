@@ -9,14 +9,15 @@ use crate::value::{self, Reduced};
 
 /// One holder's answer to a query. Immutable; compares by value.
 ///
-/// All numbers but `score` are blocks. `device`, `host`, `disk` and `external`
-/// add up to `depth`: each leading block counts on the nearest tier that has it.
+/// All numbers but `score` are blocks. `device`, `host`, `disk`, `external` and
+/// `shared` add up to `depth`: each leading block counts on the nearest tier of the
+/// worker that has it, else as shared where a pool has it that the worker reaches.
 ///
 /// Examples:
 ///     >>> import kvindex
 ///     >>> kvindex.Match("w0", depth=3, score=2.75, device=2, host=1)
 ///     Match(worker='w0', dp_rank=0, depth=3, score=2.75, device=2, host=1,
-///     disk=0, external=0)
+///     disk=0, external=0, shared=0)
 #[pyclass(frozen, module = "kvindex", eq)]
 #[derive(PartialEq)]
 pub(crate) struct Match {
@@ -24,7 +25,7 @@ pub(crate) struct Match {
     /// The worker's data-parallel rank.
     #[pyo3(get)]
     dp_rank: u32,
-    /// How many leading blocks of the query are held on any tier.
+    /// How many leading blocks of the query are held on any tier, or in pools.
     #[pyo3(get)]
     depth: u32,
     /// The blocks of each tier times its weight.
@@ -42,10 +43,13 @@ pub(crate) struct Match {
     /// How many of the leading blocks lie nearest behind the network.
     #[pyo3(get)]
     external: u32,
+    /// How many of the leading blocks only pools hold.
+    #[pyo3(get)]
+    shared: u32,
 }
 
-const FIELDS: [&str; 8] = [
-    "worker", "dp_rank", "depth", "score", "device", "host", "disk", "external",
+const FIELDS: [&str; 9] = [
+    "worker", "dp_rank", "depth", "score", "device", "host", "disk", "external", "shared",
 ];
 
 #[pymethods]
@@ -56,7 +60,9 @@ impl Match {
     }
 
     #[new]
-    #[pyo3(signature = (worker, dp_rank=0, depth=0, score=0.0, device=0, host=0, disk=0, external=0))]
+    #[pyo3(signature = (
+        worker, dp_rank=0, depth=0, score=0.0, device=0, host=0, disk=0, external=0, shared=0
+    ))]
     fn new(
         worker: &str,
         #[pyo3(from_py_with = rank)] dp_rank: u32,
@@ -66,6 +72,7 @@ impl Match {
         host: u32,
         disk: u32,
         external: u32,
+        shared: u32,
     ) -> Self {
         Self {
             worker: worker.into(),
@@ -76,6 +83,7 @@ impl Match {
             host,
             disk,
             external,
+            shared,
         }
     }
 
@@ -111,6 +119,7 @@ impl Match {
             host,
             disk,
             external,
+            shared: row.shared(),
         }
     }
 
@@ -124,9 +133,10 @@ impl Match {
             host,
             disk,
             external,
+            shared,
         } = self;
         (
-            &**worker, dp_rank, depth, score, device, host, disk, external,
+            &**worker, dp_rank, depth, score, device, host, disk, external, shared,
         )
             .into_pyobject(py)
     }

@@ -105,19 +105,18 @@ pub(crate) fn items<'py>(
 
 /// What a block counts for, by where it is found.
 #[derive(Clone, Copy)]
-pub(crate) struct WeightTable([f64; 5]);
+pub(crate) struct WeightTable(Weights);
 
 /// Some of the weights.
 pub(crate) struct GivenWeights([Option<f64>; 5]);
 
 impl WeightTable {
-    /// The tiers in their order, then what the worker itself does not hold.
+    /// The tiers in their order, then what only pools hold.
     const NAMES: [&str; 5] = ["device", "host", "disk", "external", "shared"];
 
-    /// The weights of the tiers.
-    pub(crate) fn tiers(&self) -> Weights {
-        let [device, host, disk, external, _] = self.0;
-        [device, host, disk, external]
+    /// The weights in the order of [`Self::NAMES`].
+    pub(crate) const fn weights(&self) -> Weights {
+        self.0
     }
 
     /// These weights, those that are given overridden.

@@ -1,48 +1,29 @@
 //! Who holds how many leading ones of some names, for the writer.
 
 use crate::claims::Claim;
-use crate::event::{Name, Tier};
-use crate::found::Row;
+use crate::credit::Credits;
+use crate::event::Name;
 use crate::member::{Identity, Role};
-use crate::mix::MixMap;
 use crate::run::Block;
 use crate::sync::Ordering::Relaxed;
-use crate::tally::{Tiers, cascade, join, nearest};
 use crate::writer::Writer;
 
 impl Writer {
-    /// The rows of holders that hold the first of the names, at least.
-    pub(crate) fn rows_of_names(&mut self, names: &[Name], cascading: bool) -> Vec<Row> {
-        let mut found: MixMap<u32, Tiers> = MixMap::default();
-        let mut reach: MixMap<u32, u32> = MixMap::default();
+    /// Credits whoever holds the names, up to one that nobody holds.
+    pub(crate) fn credit_names(&mut self, names: &[Name], credits: &mut Credits) {
+        credits.clear();
         for (at, &name) in (0_u32..).zip(names) {
-            let mut anybody = false;
-            for (holder, tier) in self.holders_of(name) {
-                let reached = reach.entry(holder).or_default();
-                if *reached < at {
-                    continue;
-                }
-                *reached = at + 1;
-                anybody = true;
-                let tiers = found.entry(holder).or_default();
-                tiers[tier as usize].push(at..at + 1);
-            }
-            if !anybody {
+            let before = credits.len();
+            self.credit_name(name, at, credits);
+            if credits.len() == before {
                 break;
             }
         }
-        let rows = found.into_iter().map(|(holder, mut tiers)| {
-            tiers.iter_mut().for_each(join);
-            let count = if cascading { cascade } else { nearest };
-            Row::new(holder, count(&tiers))
-        });
-        rows.filter(|row| row.depth() > 0).collect()
     }
 
-    /// Who holds any block under that name, and on which tiers.
-    fn holders_of(&mut self, name: Name) -> Vec<(u32, Tier)> {
+    /// Credits block `at` of a query to whoever holds any block under a name.
+    fn credit_name(&mut self, name: Name, at: u32, credits: &mut Credits) {
         let meanings = self.store.places.meanings(&self.store.shared, name);
-        let mut found = Vec::new();
         for block in meanings.iter() {
             if !self.store.live(block) {
                 continue;
@@ -52,13 +33,11 @@ impl Writer {
                 let member = self.store.shared.members.record(claim.number());
                 let member = Identity::unpack(member[0].load(Relaxed)).expect("the run is tidy");
                 if self.claims_under(claim, member, block, name) {
-                    found.push((member.holder, member.tier));
+                    // By name a block counts even where its chunk is not whole.
+                    credits.push(Identity { chunk: 0, ..member }, at..at + 1);
                 }
             }
         }
-        found.sort_unstable();
-        found.dedup();
-        found
     }
 
     fn claims_under(&self, claim: Claim, member: Identity, block: Block, name: Name) -> bool {

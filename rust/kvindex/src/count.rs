@@ -27,6 +27,17 @@ const NEVER: u32 = u32::MAX;
 /// all claims.
 const SPECIAL: u32 = u32::MAX - 1;
 
+/// Which rows are counted at the end of the walk, from the copies of all claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Special {
+    #[default]
+    None,
+    /// Those that are marked so.
+    Some,
+    /// All: pools hold some of the blocks.
+    All,
+}
+
 /// A claim that begins behind its segment's first block.
 #[derive(Clone, Debug)]
 struct Late {
@@ -65,8 +76,7 @@ pub(crate) struct Counts {
     unusual: Vec<u64>,
     /// Whether any row got claims of several tiers in the segment.
     several: bool,
-    /// Whether any row is special.
-    special: bool,
+    special: Special,
     /// Whether any row may have no depth.
     shallow: bool,
     /// The only holders that are asked about; `None` = all.
@@ -89,7 +99,7 @@ impl Counts {
     pub(crate) fn begin(&mut self) {
         self.count = 0;
         self.marks.clear();
-        self.special = false;
+        self.special = Special::None;
         self.shallow = false;
         self.walks = self.walks.wrapping_add(1);
         if self.walks == 0 {
@@ -99,7 +109,7 @@ impl Counts {
         }
         if let Some(wanted) = self.wanted.take() {
             for &holder in &wanted {
-                self.make(holder);
+                self.find_or_make(holder);
             }
             self.wanted = Some(wanted);
         }
@@ -126,7 +136,7 @@ impl Counts {
         };
         let settled = self.settle(shared, words, stretch, all_special);
         // Nobody can tell yet how far a special row will get.
-        counted || settled || self.special
+        counted || settled || self.special > Special::None
     }
 
     /// Counts the claims of the query's first run; whether any got to its end.
@@ -190,7 +200,7 @@ impl Counts {
             let mark = &mut marks[number as usize];
             if *mark == stretch.start {
                 self.several = true;
-            } else if *mark == SPECIAL || row.depth() != stretch.start {
+            } else if *mark == SPECIAL || row.own() != stretch.start {
                 continue;
             } else {
                 *mark = stretch.start;
@@ -224,7 +234,7 @@ impl Counts {
             let member = load(claim);
             let (holder, tier) = owner(member);
             if !is_single(member) || all_special {
-                self.mark_special(member);
+                self.mark_special(member, all_special);
             } else if claim.start == 0 {
                 let row = if stretch.start == 0 {
                     self.find_or_make(holder)
@@ -260,7 +270,7 @@ impl Counts {
         self.make_room(row + 1);
         if self.marks[row] != stretch.start {
             let first = stretch.start == 0;
-            let lost = self.rows[row].depth() != stretch.start && !first;
+            let lost = self.rows[row].own() != stretch.start && !first;
             if self.marks[row] == SPECIAL || lost {
                 return false;
             }
@@ -270,14 +280,19 @@ impl Counts {
         true
     }
 
-    fn mark_special(&mut self, member: u64) {
+    fn mark_special(&mut self, member: u64, all_special: bool) {
         let Some(member) = Identity::unpack(member) else {
             return;
         };
-        if let Some(row) = self.find_or_make(member.holder) {
+        if member.pool {
+            // A walk that goes one way counts no pools.
+            if !all_special {
+                self.special = Special::All;
+            }
+        } else if let Some(row) = self.find_or_make(member.holder) {
             self.make_room(row + 1);
             self.marks[row] = SPECIAL;
-            self.special = true;
+            self.special = self.special.max(Special::Some);
         }
     }
 
@@ -328,7 +343,7 @@ impl Counts {
         let mut late = std::mem::take(&mut self.late);
         // A claim behind a hole, by far the most, adds nothing.
         let joins = |late: &Late| {
-            let gained = self.rows[late.row].depth() - self.bases[late.row][3];
+            let gained = self.rows[late.row].own() - self.bases[late.row][3];
             u32::from(late.range.start) <= gained && self.marks[late.row] != SPECIAL
         };
         let mut left = false;
@@ -339,7 +354,7 @@ impl Counts {
                 if self.marks[row] != SPECIAL {
                     let row = &mut self.rows[row];
                     row.reach = with_late(row.reach, base, late);
-                    left |= row.depth() - base[3] == u32::from(stretch.agreed);
+                    left |= row.own() - base[3] == u32::from(stretch.agreed);
                 }
             }
         }
@@ -349,22 +364,50 @@ impl Counts {
 
     /// Whether any row has to be counted from the copies of all claims.
     pub(crate) fn has_special(&self) -> bool {
-        self.special
+        self.special > Special::None
     }
 
-    /// Ends a walk; `special` counts the blocks by tier of a holder that has to
-    /// be counted from the copies of all claims.
-    pub(crate) fn finish(&mut self, special: impl Fn(u32) -> [u32; 4]) {
-        let marked = self.rows[..self.count].iter_mut().zip(&self.marks);
-        for (row, _) in marked.filter(|(_, mark)| **mark == SPECIAL) {
-            *row = Row::new(row.holder, special(row.holder));
+    /// Has all rows counted from credits, and a row for whoever has any.
+    pub(crate) fn make_all_special(&mut self) {
+        self.special = Special::All;
+    }
+
+    /// Whether pools hold some of the blocks, or might.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.special == Special::All
+    }
+
+    /// Whether a holder's row is counted from the copies of all claims.
+    pub(crate) fn is_special(&self, holder: u32) -> bool {
+        match self.find(holder) {
+            Some(row) => self.is_pooled() || self.marks.get(row) == Some(&SPECIAL),
+            None => self.is_pooled() && self.wanted.is_none(),
         }
     }
 
-    /// Drops rows without any depth, where nobody asked for them.
+    /// Begins the rows anew that are counted from the copies of all claims.
+    pub(crate) fn begin_special(&mut self, mut row: impl FnMut(u32) -> Row) {
+        self.make_room(self.count);
+        let all = self.is_pooled();
+        let marked = self.rows[..self.count].iter_mut().zip(&self.marks);
+        for (old, _) in marked.filter(|(_, mark)| all || **mark == SPECIAL) {
+            *old = row(old.holder);
+        }
+    }
+
+    /// Sets such a row.
+    pub(crate) fn set_special(&mut self, row: Row) {
+        if let Some(number) = self.find_or_make(row.holder) {
+            self.rows[number] = row;
+        }
+    }
+
+    /// Drops rows of holders that have nothing, where nobody asked for them.
     pub(crate) fn prune(&mut self) {
-        if self.wanted.is_none() && (self.shallow || self.special) {
+        if self.wanted.is_some() {
             self.retain(|row| row.depth() > 0);
+        } else if self.shallow || self.has_special() {
+            self.retain(|row| row.own() > 0);
         }
     }
 
@@ -420,7 +463,7 @@ fn with_late(reach: [u32; 4], base: [u32; 4], late: &[Late]) -> [u32; 4] {
         join(ranges);
     }
     let mut sum = 0;
-    let mut gained = nearest(&tiers).into_iter();
+    let mut gained = nearest(tiers.each_ref().map(Vec::as_slice)).into_iter();
     base.map(|base| {
         sum += gained.next().unwrap_or(0);
         base + sum

@@ -23,8 +23,8 @@ pub enum Blocks<'a> {
     Chain(&'a [u64]),
 }
 
-/// Weights of the tiers, nearest first.
-pub type Weights = [f64; 4];
+/// Weights of the tiers, nearest first, and of what only pools hold.
+pub type Weights = [f64; 5];
 
 /// A worker, or one rank of it, that a query asks about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +52,11 @@ pub struct Row {
     /// Its dense number, to be looked up in [`Found::names`]; `u32::MAX` for a
     /// candidate that is unknown.
     pub holder: u32,
-    /// How many leading blocks lie on each tier or a nearer one.
+    /// How many leading blocks lie on each of its tiers or a nearer one; blocks
+    /// that only pools hold do not count.
     pub(crate) reach: [u32; 4],
+    /// How many leading blocks only pools hold.
+    shared: u32,
 }
 
 impl Default for Row {
@@ -70,15 +73,32 @@ impl Row {
         Self {
             holder,
             reach: [device, two, three, three + external],
+            shared: 0,
         }
     }
 
-    /// How many leading blocks it holds.
+    /// The same row with that many blocks in pools besides.
+    #[must_use]
+    pub const fn sharing(self, shared: u32) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// How many leading blocks it holds, or pools for it.
     pub const fn depth(&self) -> u32 {
+        self.own() + self.shared
+    }
+
+    /// How many of them it holds itself.
+    pub(crate) const fn own(&self) -> u32 {
         self.reach[3]
     }
 
-    /// How many of them lie nearest on each tier.
+    /// How many of them only pools hold.
+    pub const fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    /// How many of them lie nearest on each tier of its own.
     pub const fn tiers(&self) -> [u32; 4] {
         let [device, two, three, all] = self.reach;
         [device, two - device, three - two, all - three]
@@ -104,15 +124,16 @@ impl Row {
                 high as u32,
                 (high >> 32) as u32,
             ],
+            shared: 0,
         }
     }
 
     /// The sum of each tier's blocks times its weight.
     pub fn score(&self, weights: &Weights) -> f64 {
-        let tiers = self.tiers();
-        let terms = tiers.iter().zip(weights);
+        let tiers = self.tiers().into_iter().chain([self.shared]);
+        let terms = tiers.zip(weights);
         terms
-            .map(|(&blocks, weight)| f64::from(blocks) * weight)
+            .map(|(blocks, weight)| f64::from(blocks) * weight)
             .sum()
     }
 
@@ -139,6 +160,22 @@ pub struct Found<'a> {
     pub rows: &'a [Row],
     /// The names of their holders.
     pub names: &'a Arc<Names>,
+    /// The pools that hold any leading blocks, and how many; `None` where no pool
+    /// was looked at.
+    pub(crate) pools: Option<&'a [(u32, u32)]>,
+}
+
+impl<'a> Found<'a> {
+    /// How many leading blocks each pool holds; empty where none was looked at.
+    pub fn pools(&self) -> impl Iterator<Item = (&'a Arc<str>, u32)> {
+        let found = self.pools.unwrap_or_default();
+        let depth = |holder: u32| {
+            let found = found.iter().find(|(pool, _)| *pool == holder);
+            found.map_or(0, |(_, depth)| *depth)
+        };
+        let all = self.pools.map_or(&[][..], |_| self.names.pools());
+        all.iter().map(move |(name, holder)| (name, depth(*holder)))
+    }
 }
 
 /// One holder's state. All numbers but `seq` are blocks.
@@ -148,6 +185,21 @@ pub struct HolderState {
     pub worker: Arc<str>,
     /// The rank.
     pub rank: u32,
+    /// Distinct blocks held on each tier.
+    pub tiers: [u64; 4],
+    /// The number of the last batch of any source.
+    pub seq: Option<u64>,
+    /// Blocks that wait for their parent.
+    pub orphans: u64,
+    /// Batches seen before, in a row.
+    pub duplicates: u64,
+}
+
+/// One pool's state. All numbers but `seq` are blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolState {
+    /// The pool.
+    pub pool: Arc<str>,
     /// Distinct blocks held on each tier.
     pub tiers: [u64; 4],
     /// The number of the last batch of any source.
@@ -168,10 +220,18 @@ pub struct Explanation {
     /// The holder's row.
     pub row: Row,
     /// For each known block: a bit for every tier on which the holder has it,
-    /// whether or not it counts there.
+    /// whether or not it counts there, and [`Explanation::SHARED`] where a pool
+    /// has it that the worker reaches.
     pub held: Vec<u8>,
+    /// The pools that the worker reaches, and how many leading blocks each holds.
+    pub pools: Vec<(Arc<str>, u32)>,
     /// The holder's state, where it is known.
     pub state: Option<HolderState>,
+}
+
+impl Explanation {
+    /// The bit of blocks that a pool holds.
+    pub const SHARED: u8 = 1 << 4;
 }
 
 /// Totals of an index.
@@ -181,7 +241,9 @@ pub struct Stats {
     pub blocks: u64,
     /// Workers that are registered or have sent events.
     pub workers: u64,
-    /// Holders.
+    /// Pools that are registered or have sent events.
+    pub pools: u64,
+    /// Holders: ranks of workers, and pools.
     pub holders: u64,
     /// Claims: distinct blocks of every holder and tier.
     pub claims: u64,

@@ -36,6 +36,7 @@ impl Writer {
             holder: target.holder,
             tier: target.tier,
             role,
+            pool: holder.pool,
             chunk: target.chunk,
         };
         let number = self.members.begin(&self.store.shared, identity);

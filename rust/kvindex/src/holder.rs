@@ -1,4 +1,4 @@
-//! Who says so? Workers, their ranks, profiles, epochs and cursors.
+//! Who says so? Workers and their ranks, pools; profiles, epochs and cursors.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,6 +7,28 @@ use crate::event::{GroupKind, Name};
 use crate::member::Role;
 use crate::mix::MixMap;
 use crate::profile::{Kind, PerTier, Profile};
+
+/// Who sends events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender<'a> {
+    /// A worker of that name.
+    Worker(&'a str),
+    /// A pool of that name, a cache that belongs to no worker. A worker may be
+    /// called like a pool.
+    Pool(&'a str),
+}
+
+impl<'a> Sender<'a> {
+    pub(crate) const fn name(self) -> &'a str {
+        match self {
+            Self::Worker(name) | Self::Pool(name) => name,
+        }
+    }
+
+    pub(crate) const fn is_pool(self) -> bool {
+        matches!(self, Self::Pool(_))
+    }
+}
 
 /// A member of a holder, on one tier.
 #[derive(Clone, Copy, Debug)]
@@ -74,12 +96,15 @@ pub(crate) struct Waiting {
     pub(crate) names: MixMap<u64, Vec<u64>>,
 }
 
-/// One rank of one worker.
+/// One rank of one worker, or a pool.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    pub(crate) worker: Arc<str>,
+    /// The worker or the pool.
+    pub(crate) name: Arc<str>,
+    /// A pool's is 0.
     pub(crate) rank: u32,
-    /// Its worker's.
+    pub(crate) pool: bool,
+    /// Its worker's, or the pool's.
     pub(crate) profile: Arc<Profile>,
     pub(crate) members: PerTier<Vec<Slot>>,
     /// Distinct blocks held.
@@ -94,10 +119,11 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    fn new(worker: Arc<str>, rank: u32, profile: Arc<Profile>) -> Self {
+    fn new(name: Arc<str>, rank: u32, pool: bool, profile: Arc<Profile>) -> Self {
         Self {
-            worker,
+            name,
             rank,
+            pool,
             profile,
             members: PerTier::default(),
             held: [0; 4],
@@ -115,9 +141,9 @@ impl Holder {
     }
 }
 
-/// A worker: what its ranks have in common.
+/// A worker or a pool: what its ranks have in common.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct Party {
     /// The epoch that `register` gave; `None` for one that never was.
     pub(crate) epoch: Option<u64>,
     pub(crate) profile: Arc<Profile>,
@@ -125,12 +151,25 @@ pub(crate) struct Worker {
     pub(crate) ranks: Vec<(u32, u32)>,
 }
 
-/// All workers and holders.
+impl Party {
+    fn new(profile: Arc<Profile>) -> Self {
+        Self {
+            epoch: None,
+            profile,
+            ranks: Vec::new(),
+        }
+    }
+}
+
+type Parties = MixMap<Arc<str>, Party>;
+
+/// All workers, pools and holders.
 #[derive(Debug)]
 pub(crate) struct Holders {
     slots: Vec<Option<Holder>>,
     free: Vec<u32>,
-    pub(crate) workers: MixMap<Arc<str>, Worker>,
+    workers: Parties,
+    pools: Parties,
     auto: Arc<Profile>,
     epochs: u64,
 }
@@ -141,6 +180,7 @@ impl Default for Holders {
             slots: Vec::new(),
             free: Vec::new(),
             workers: MixMap::default(),
+            pools: MixMap::default(),
             auto: Arc::new(Profile::new(Kind::Auto)),
             epochs: 0,
         }
@@ -162,28 +202,54 @@ impl Holders {
         numbered.filter_map(|(number, slot)| Some((number as u32, slot.as_ref()?)))
     }
 
-    pub(crate) fn find(&self, worker: &str, rank: u32) -> Option<u32> {
-        self.look_up(worker, rank).1
+    /// How many workers and pools there are.
+    pub(crate) fn parties(&self) -> (u64, u64) {
+        (self.workers.len() as u64, self.pools.len() as u64)
     }
 
-    /// A worker's epoch, and the holder of one of its ranks.
-    pub(crate) fn look_up(&self, worker: &str, rank: u32) -> (Option<u64>, Option<u32>) {
-        let Some(worker) = self.workers.get(worker) else {
+    /// A worker or a pool.
+    pub(crate) fn party(&self, sender: Sender<'_>) -> Option<&Party> {
+        match sender {
+            Sender::Worker(name) => self.workers.get(name),
+            Sender::Pool(name) => self.pools.get(name),
+        }
+    }
+
+    /// The one of that name, made with a profile where there is none.
+    fn party_mut(&mut self, sender: Sender<'_>, profile: &Arc<Profile>) -> (Arc<str>, &mut Party) {
+        let parties = match sender {
+            Sender::Worker(_) => &mut self.workers,
+            Sender::Pool(_) => &mut self.pools,
+        };
+        let known = parties.get_key_value(sender.name());
+        let name = known.map_or_else(|| sender.name().into(), |(name, _)| name.clone());
+        let party = parties.entry(Arc::clone(&name));
+        let party = party.or_insert_with(|| Party::new(profile.clone()));
+        (name, party)
+    }
+
+    pub(crate) fn find(&self, sender: Sender<'_>, rank: u32) -> Option<u32> {
+        self.look_up(sender, rank).1
+    }
+
+    /// A worker's or a pool's epoch, and the holder of one of its ranks.
+    pub(crate) fn look_up(&self, sender: Sender<'_>, rank: u32) -> (Option<u64>, Option<u32>) {
+        let Some(party) = self.party(sender) else {
             return (None, None);
         };
-        let at = worker.ranks.binary_search_by_key(&rank, |entry| entry.0);
-        (worker.epoch, at.ok().map(|at| worker.ranks[at].1))
+        let at = party.ranks.binary_search_by_key(&rank, |entry| entry.0);
+        (party.epoch, at.ok().map(|at| party.ranks[at].1))
     }
 
     /// The holder of that name, made where there is none; whether it was.
-    pub(crate) fn enter(&mut self, worker: &str, rank: u32) -> (u32, bool) {
-        if let Some(holder) = self.find(worker, rank) {
+    pub(crate) fn enter(&mut self, sender: Sender<'_>, rank: u32) -> (u32, bool) {
+        if let Some(holder) = self.find(sender, rank) {
             return (holder, false);
         }
-        let name = self.name(worker);
-        let known = self.workers.get(worker);
-        let profile = known.map_or(&self.auto, |worker| &worker.profile);
-        let slot = Some(Holder::new(name.clone(), rank, profile.clone()));
+        let auto = self.auto.clone();
+        let (name, party) = self.party_mut(sender, &auto);
+        let slot = Holder::new(name, rank, sender.is_pool(), party.profile.clone());
+        let slot = Some(slot);
         let holder = if let Some(holder) = self.free.pop() {
             self.slots[holder as usize] = slot;
             holder
@@ -191,49 +257,35 @@ impl Holders {
             self.slots.push(slot);
             (self.slots.len() - 1) as u32
         };
-        let auto = &self.auto;
-        let entry = self.workers.entry(name).or_insert_with(|| Worker {
-            epoch: None,
-            profile: auto.clone(),
-            ranks: Vec::new(),
-        });
-        let at = entry.ranks.partition_point(|&(known, _)| known < rank);
-        entry.ranks.insert(at, (rank, holder));
+        let (_, party) = self.party_mut(sender, &auto);
+        let at = party.ranks.partition_point(|&(known, _)| known < rank);
+        party.ranks.insert(at, (rank, holder));
         (holder, true)
     }
 
-    fn name(&self, worker: &str) -> Arc<str> {
-        let known = self.workers.get_key_value(worker);
-        known.map_or_else(|| worker.into(), |(name, _)| name.clone())
-    }
-
-    /// Sets a worker's profile; returns its epoch.
-    pub(crate) fn register(&mut self, worker: &str, profile: Profile) -> u64 {
-        let (name, profile) = (self.name(worker), Arc::new(profile));
-        let entry = self.workers.entry(name).or_insert_with(|| Worker {
-            epoch: None,
-            profile: profile.clone(),
-            ranks: Vec::new(),
-        });
-        for &(_, holder) in &entry.ranks {
-            let slot = self.slots[holder as usize].as_mut();
-            slot.expect("a live holder").profile = profile.clone();
+    /// Sets a worker's or a pool's profile; returns its epoch.
+    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile) -> u64 {
+        let (profile, next) = (Arc::new(profile), self.epochs + 1);
+        let (_, party) = self.party_mut(sender, &profile);
+        party.profile = profile.clone();
+        let (epoch, ranks) = (*party.epoch.get_or_insert(next), party.ranks.clone());
+        for (_, holder) in ranks {
+            self.get_mut(holder).profile = profile.clone();
         }
-        entry.profile = profile;
-        *entry.epoch.get_or_insert_with(|| {
-            self.epochs += 1;
-            self.epochs
-        })
+        self.epochs = self.epochs.max(epoch);
+        epoch
     }
 
-    /// Forgets a worker; returns it and its holders' numbers, which stay out of
-    /// use until [`Holders::release`].
-    pub(crate) fn remove(&mut self, worker: &str) -> Option<Worker> {
-        let removed = self.workers.remove(worker)?;
-        for &(_, holder) in &removed.ranks {
+    /// Forgets a worker or a pool. Its holders' numbers stay out of use until
+    /// [`Holders::release`].
+    pub(crate) fn remove(&mut self, sender: Sender<'_>) {
+        let removed = match sender {
+            Sender::Worker(name) => self.workers.remove(name),
+            Sender::Pool(name) => self.pools.remove(name),
+        };
+        for (_, holder) in removed.into_iter().flat_map(|party| party.ranks) {
             self.slots[holder as usize] = None;
         }
-        Some(removed)
     }
 
     /// Lets a holder's number be given out again.

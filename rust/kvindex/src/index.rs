@@ -1,16 +1,19 @@
 //! The index: composes the parts and holds no rule of its own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::{ConfigError, DecodeError, Forked, RegisterError};
-use crate::event::{Batch, Event, Name, Reason};
-use crate::found::{Blocks, Candidate, Explanation, Found, HolderState, Options, Row, Stats};
-use crate::holder::Holder;
+use crate::event::{Batch, Name};
+use crate::found::{
+    Blocks, Candidate, Explanation, Found, HolderState, Options, PoolState, Row, Stats,
+};
+use crate::holder::{Holder, Sender};
 use crate::keys::Keys;
 use crate::prepare::{MAX_UNIT, Prepared};
 use crate::profile::Profile;
-use crate::query::Walk;
-use crate::report::{Report, Status};
+use crate::query::{How, Walk};
+use crate::report::Report;
 use crate::roster::Roster;
 use crate::run::Shared;
 use crate::sync::{Mutex, MutexGuard, Ordering, TryLockError, fence};
@@ -27,7 +30,7 @@ const MAX_SPOILED: u32 = 16;
 pub struct Config {
     /// Tokens a block, 1 to 2^20.
     pub block_size: u32,
-    /// Whether events of workers that were not registered are ignored.
+    /// Whether events of workers and pools that were not registered are ignored.
     pub registered_only: bool,
     /// Blocks that may wait for their parent, a holder.
     pub orphan_blocks: u32,
@@ -36,15 +39,15 @@ pub struct Config {
 /// Whose events a batch holds.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// The worker.
-    pub worker: &'a str,
-    /// The rank of a batch that names none.
+    /// The worker or the pool.
+    pub sender: Sender<'a>,
+    /// The rank of a worker's batch that names none.
     pub rank: u32,
     /// Which of the holder's sources; each counts its own batches.
     pub source: &'a str,
     /// The batch's number.
     pub seq: Option<u64>,
-    /// The worker's epoch, as `register` returned it.
+    /// The sender's epoch, as `register` or `register_pool` returned it.
     pub epoch: Option<u64>,
 }
 
@@ -142,9 +145,48 @@ impl Index {
     pub fn register(&self, worker: &str, profile: Profile) -> Result<u64, RegisterError> {
         profile.check(self.config.block_size, MAX_UNIT)?;
         let mut writer = self.write()?;
-        let epoch = writer.holders.register(worker, profile);
+        let epoch = writer.holders.register(Sender::Worker(worker), profile);
         writer.publish();
         Ok(epoch)
+    }
+
+    /// Sets how a pool's later events are read; returns its epoch.
+    ///
+    /// # Errors
+    ///
+    /// A setting that does not go with the block size, or [`Forked`].
+    pub fn register_pool(&self, pool: &str, profile: Profile) -> Result<u64, RegisterError> {
+        profile.check(self.config.block_size, MAX_UNIT)?;
+        let mut writer = self.write()?;
+        let epoch = writer.holders.register(Sender::Pool(pool), profile);
+        writer.enter(Sender::Pool(pool), 0);
+        writer.publish();
+        Ok(epoch)
+    }
+
+    /// Lets a worker reach a pool, and no other that it is not attached to. A
+    /// worker that is attached to none reaches all.
+    ///
+    /// # Errors
+    ///
+    /// A pool that is neither registered nor has sent events, or [`Forked`].
+    pub fn attach(&self, worker: &str, pool: &str) -> Result<(), RegisterError> {
+        let writer = self.write()?;
+        if writer.holders.party(Sender::Pool(pool)).is_none() {
+            return Err(ConfigError(format!("there is no pool {pool:?}")).into());
+        }
+        self.roster.attach(worker, pool);
+        Ok(())
+    }
+
+    /// Takes that back; whether the worker was attached to the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`].
+    pub fn detach(&self, worker: &str, pool: &str) -> Result<bool, Forked> {
+        let _writer = self.write()?;
+        Ok(self.roster.detach(worker, pool))
     }
 
     /// Forgets a worker and ends its epoch; whether there was anything.
@@ -154,7 +196,21 @@ impl Index {
     /// [`Forked`].
     pub fn remove_worker(&self, worker: &str) -> Result<bool, Forked> {
         let mut writer = self.write()?;
-        let known = writer.remove_worker(worker);
+        let attached = self.roster.detach_all(worker);
+        let known = writer.remove(Sender::Worker(worker));
+        writer.publish();
+        Ok(known || attached)
+    }
+
+    /// Forgets a pool and ends its epoch; whether there was anything. Workers
+    /// that are attached to it stay so.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`].
+    pub fn remove_pool(&self, pool: &str) -> Result<bool, Forked> {
+        let mut writer = self.write()?;
+        let known = writer.remove(Sender::Pool(pool));
         writer.publish();
         Ok(known)
     }
@@ -166,22 +222,37 @@ impl Index {
     ///
     /// [`Forked`].
     pub fn reset(&self, worker: &str, rank: u32) -> Result<bool, Forked> {
+        self.reset_holder(Sender::Worker(worker), rank)
+    }
+
+    /// The same for a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`].
+    pub fn reset_pool(&self, pool: &str) -> Result<bool, Forked> {
+        self.reset_holder(Sender::Pool(pool), 0)
+    }
+
+    fn reset_holder(&self, sender: Sender<'_>, rank: u32) -> Result<bool, Forked> {
         let mut writer = self.write()?;
-        let holder = writer.holders.find(worker, rank);
+        let holder = writer.holders.find(sender, rank);
         let used = holder.is_some_and(|holder| writer.reset(holder));
         writer.publish();
         Ok(used)
     }
 
-    /// Resets all holders.
+    /// Resets all workers' holders.
     ///
     /// # Errors
     ///
     /// [`Forked`].
     pub fn clear(&self) -> Result<(), Forked> {
         let mut writer = self.write()?;
-        let all: Vec<u32> = writer.holders.iter().map(|(holder, _)| holder).collect();
-        for holder in all {
+        let all = writer.holders.iter();
+        let workers = all.filter(|(_, holder)| !holder.pool);
+        let workers: Vec<u32> = workers.map(|(number, _)| number).collect();
+        for holder in workers {
             writer.reset(holder);
         }
         writer.publish();
@@ -207,7 +278,9 @@ impl Index {
             let before = self.shared.reuse.load(Ordering::Acquire);
             self.want(options, walk);
             self.walk(blocks, options, walk)?;
-            if options.candidates.is_none() && self.roster.refresh(&mut walk.names) {
+            let changed = options.candidates.is_none() && self.roster.refresh(&mut walk.names);
+            // Where pools hold some of the blocks names were looked at before.
+            if changed || (options.candidates.is_none() && walk.counts.is_pooled()) {
                 let names = &walk.names;
                 let is_known = |row: &Row| names.get(row.holder).is_some();
                 walk.counts.retain(is_known);
@@ -247,13 +320,26 @@ impl Index {
         options: &Options<'_>,
         walk: &mut Walk,
     ) -> Result<(), Forked> {
+        walk.begin();
         self.walk_kind(blocks, options, false, walk)?;
         let pairs = self.shared.pair_runs.load(Ordering::Relaxed) > 0;
-        if pairs && matches!(blocks, Blocks::Tokens { .. }) {
-            let rows = walk.counts.rows().to_vec();
-            self.walk_kind(blocks, options, true, walk)?;
-            walk.counts.merge(&rows, &options.weights);
+        if !(pairs && matches!(blocks, Blocks::Tokens { .. })) {
+            return Ok(());
         }
+        let mut rows = walk.counts.rows().to_vec();
+        let pooled = walk.counts.is_pooled();
+        self.walk_kind(blocks, options, true, walk)?;
+        if options.candidates.is_none() && (pooled || walk.counts.is_pooled()) {
+            // Pools count in both walks for whoever has a row by either.
+            let found = rows.iter().chain(walk.counts.rows());
+            let found = found.filter(|row| row.own() > 0).map(|row| row.holder);
+            let found: BTreeSet<u32> = found.collect();
+            walk.counts.want(found.into_iter());
+            self.walk_kind(blocks, options, false, walk)?;
+            rows = walk.counts.rows().to_vec();
+            self.walk_kind(blocks, options, true, walk)?;
+        }
+        walk.counts.merge(&rows, &options.weights);
         Ok(())
     }
 
@@ -267,7 +353,12 @@ impl Index {
         let scratch = std::mem::take(&mut walk.keys);
         let size = self.config.block_size as usize;
         let mut keys = Keys::new(blocks, size, pairs, scratch);
-        let done = walk.run(&self.shared, &mut keys, options.cascade, false);
+        let how = How {
+            pairs,
+            cascading: options.cascade,
+            exhaustive: false,
+        };
+        let done = walk.run(&self.shared, &self.roster, &mut keys, how);
         walk.keys = keys.into_scratch();
         done
     }
@@ -286,23 +377,34 @@ impl Index {
         walk: &'a mut Walk,
     ) -> Result<Found<'a>, Forked> {
         let mut writer = self.write()?;
-        let rows = writer.rows_of_names(names, options.cascade);
+        writer.credit_names(names, &mut walk.credits);
         self.roster.refresh(&mut walk.names);
         self.want(options, walk);
-        walk.counts.begin();
-        walk.counts.merge(&rows, &options.weights);
+        walk.begin();
+        walk.count_credits(options.cascade);
         Ok(answer(options, walk))
     }
 
-    /// Every known holder.
+    /// Every known rank of a worker.
     ///
     /// # Errors
     ///
     /// [`Forked`].
     pub fn holders(&self) -> Result<Vec<HolderState>, Forked> {
         let writer = self.write()?;
-        let states = writer.holders.iter().map(|(_, holder)| state(holder));
-        Ok(states.collect())
+        let all = writer.holders.iter().map(|(_, holder)| holder);
+        Ok(all.filter(|holder| !holder.pool).map(state).collect())
+    }
+
+    /// Every known pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`].
+    pub fn pools(&self) -> Result<Vec<PoolState>, Forked> {
+        let writer = self.write()?;
+        let all = writer.holders.iter().map(|(_, holder)| holder);
+        Ok(all.filter(|holder| holder.pool).map(pool_state).collect())
     }
 
     /// Totals; exact, finishes what clears left to sweep.
@@ -316,9 +418,11 @@ impl Index {
         writer.publish();
         let (bytes, reserve) = writer.store.bytes();
         let held = writer.holders.iter().map(|(_, holder)| holder.held);
+        let (workers, pools) = writer.holders.parties();
         Ok(Stats {
             blocks: writer.store.held(),
-            workers: writer.holders.workers.len() as u64,
+            workers,
+            pools,
             holders: writer.holders.iter().count() as u64,
             claims: held.flatten().sum(),
             orphans: writer.orphans.blocks(),
@@ -363,25 +467,41 @@ impl Index {
     ) -> Result<Explanation, Forked> {
         let writer = self.write()?;
         let size = self.config.block_size as usize;
-        let holder = writer.holders.find(worker, rank);
-        walk.counts.want_all();
+        let holder = writer.holders.find(Sender::Worker(worker), rank);
+        self.roster.refresh(&mut walk.names);
+        walk.counts.want(holder.into_iter());
+        walk.begin();
         let mut best = Explanation::default();
         for pairs in [false, true] {
             let mut keys = Keys::new(blocks, size, pairs, Vec::new());
-            walk.run(&self.shared, &mut keys, false, true)?;
+            let how = How {
+                pairs,
+                exhaustive: true,
+                ..How::default()
+            };
+            walk.run(&self.shared, &self.roster, &mut keys, how)?;
             let found = holder.and_then(|holder| walk.counts.find(holder));
-            let row = found.map_or_else(Row::default, |at| walk.counts.rows()[at]);
+            let row = found.map(|at| walk.counts.rows()[at]);
+            let row = row.unwrap_or_else(|| Row::default().sharing(walk.shared(worker)));
             let known = u64::from(walk.known());
+            let reach = walk.names.reach(worker);
             if !pairs || (row.depth(), known) > (best.row.depth(), best.known) {
                 best = Explanation {
                     blocks: keys.total() as u64,
                     known,
                     row,
-                    held: holder.map_or_else(Vec::new, |h| walk.held(&self.shared, h)),
+                    held: walk.held(&self.shared, holder, reach),
+                    pools: Vec::new(),
                     state: holder.map(|holder| state(writer.holders.get(holder))),
                 };
             }
         }
+        walk.note_depths();
+        let reach = walk.names.reach(worker);
+        let reached = walk.names.pools().iter();
+        let reached = reached.filter(|pool| reach.is_none_or(|reach| reach.contains(&pool.1)));
+        let reached = reached.map(|(pool, holder)| (pool.clone(), walk.depth(*holder)));
+        best.pools = reached.collect();
         Ok(best)
     }
 }
@@ -392,8 +512,18 @@ fn panicked() -> ! {
 
 fn state(holder: &Holder) -> HolderState {
     HolderState {
-        worker: holder.worker.clone(),
+        worker: holder.name.clone(),
         rank: holder.rank,
+        tiers: holder.held,
+        seq: holder.seq,
+        orphans: holder.waiting.blocks,
+        duplicates: holder.duplicates,
+    }
+}
+
+fn pool_state(holder: &Holder) -> PoolState {
+    PoolState {
+        pool: holder.name.clone(),
         tiers: holder.held,
         seq: holder.seq,
         orphans: holder.waiting.blocks,
@@ -403,15 +533,18 @@ fn state(holder: &Holder) -> HolderState {
 
 /// The rows of a walk: one a holder, or one a candidate in order.
 fn answer<'a>(options: &Options<'_>, walk: &'a mut Walk) -> Found<'a> {
-    let names = &walk.names;
+    walk.note_depths();
     let Some(candidates) = options.candidates else {
         walk.counts.prune();
         return Found {
             rows: walk.counts.rows(),
-            names,
+            names: &walk.names,
+            pools: (!options.cascade).then_some(&walk.depths),
         };
     };
-    let counts = &walk.counts;
+    let mut chosen = std::mem::take(&mut walk.chosen);
+    chosen.clear();
+    let (names, counts) = (&walk.names, &walk.counts);
     let pick = |candidate: &Candidate| {
         let ranks = names.ranks(&candidate.worker).iter();
         let asked = ranks.filter(|(rank, _)| candidate.rank.is_none_or(|asked| asked == *rank));
@@ -423,87 +556,14 @@ fn answer<'a>(options: &Options<'_>, walk: &'a mut Walk) -> Found<'a> {
                 best
             }
         };
-        rows.reduce(best).unwrap_or_default()
+        let nothing = || Row::default().sharing(walk.shared(&candidate.worker));
+        rows.reduce(best).unwrap_or_else(nothing)
     };
-    walk.chosen.clear();
-    walk.chosen.extend(candidates.iter().map(pick));
+    chosen.extend(candidates.iter().map(pick));
+    walk.chosen = chosen;
     Found {
         rows: &walk.chosen,
-        names,
-    }
-}
-
-impl Writer {
-    /// Applies a batch if its worker, epoch and number let it.
-    fn apply_batch(&mut self, prepared: &Prepared, origin: &Origin<'_>) -> Report {
-        let mut report = Report {
-            rank: prepared.batch.rank.unwrap_or(origin.rank),
-            ..Report::default()
-        };
-        let (epoch, known) = self.holders.look_up(origin.worker, report.rank);
-        let refused = if self.registered_only && epoch.is_none() {
-            Some(Reason::Unregistered)
-        } else if origin.epoch.is_some() && origin.epoch != epoch {
-            Some(Reason::Epoch)
-        } else {
-            None
-        };
-        if let Some(reason) = refused {
-            self.refuse(prepared, reason, &mut report);
-        } else {
-            let holder = known.unwrap_or_else(|| self.enter(origin.worker, report.rank));
-            report.status = self.advance(holder, origin);
-            if report.status == Status::Duplicate {
-                self.refuse(prepared, Reason::Duplicate, &mut report);
-            } else {
-                self.apply_events(holder, prepared, &mut report);
-            }
-        }
-        self.totals.add(&report);
-        report
-    }
-
-    fn refuse(&mut self, prepared: &Prepared, reason: Reason, report: &mut Report) {
-        report.ignore(reason, prepared.hashes());
-        for event in &prepared.batch.events {
-            self.totals.count(event.into(), false);
-        }
-    }
-
-    /// Moves the cursor of a source.
-    fn advance(&mut self, holder: u32, origin: &Origin<'_>) -> Status {
-        let Some(seq) = origin.seq else {
-            return Status::Ok;
-        };
-        let holder = self.holders.get_mut(holder);
-        let cursor = holder.cursors.get_mut(origin.source);
-        let status = match cursor.as_deref() {
-            Some(&last) if seq <= last => {
-                holder.duplicates += 1;
-                return Status::Duplicate;
-            }
-            Some(&last) if seq > last + 1 => Status::Gap(last + 1, seq - 1),
-            _ => Status::Ok,
-        };
-        match cursor {
-            Some(last) => *last = seq,
-            None => {
-                holder.cursors.insert(origin.source.into(), seq);
-            }
-        }
-        holder.seq = Some(seq);
-        holder.duplicates = 0;
-        status
-    }
-}
-
-impl From<&Event> for crate::report::Type {
-    fn from(event: &Event) -> Self {
-        match event {
-            Event::Store(_) => Self::Stored,
-            Event::Remove(_) => Self::Removed,
-            Event::Clear => Self::Cleared,
-            Event::Fault { .. } => Self::Unreadable,
-        }
+        names: &walk.names,
+        pools: (!options.cascade).then_some(&walk.depths),
     }
 }

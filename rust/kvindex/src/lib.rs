@@ -16,6 +16,7 @@
 //! - `query` reads it; `arena` and `version` make that safe while it is written
 #![forbid(unsafe_code)]
 
+mod accept;
 mod apply;
 mod arena;
 mod by_name;
@@ -23,6 +24,7 @@ mod claims;
 mod copies;
 mod count;
 mod cover;
+mod credit;
 pub mod decode;
 pub mod error;
 pub mod event;
@@ -42,6 +44,7 @@ mod mix;
 mod namespace;
 mod orphan;
 mod place;
+mod pool;
 mod prepare;
 mod probing;
 pub mod profile;
@@ -58,7 +61,10 @@ mod tally;
 mod version;
 mod writer;
 
-pub use found::{Blocks, Candidate, Explanation, Found, HolderState, Options, Row, Stats, Weights};
+pub use found::{
+    Blocks, Candidate, Explanation, Found, HolderState, Options, PoolState, Row, Stats, Weights,
+};
+pub use holder::Sender;
 pub use index::{Config, Index, MAX_BLOCK_SIZE, Origin};
 pub use prepare::Prepared;
 pub use query::Walk;

@@ -5,7 +5,7 @@
 //! A number is given out again when no claim of it is left.
 //!
 //! ```text
-//! word   holder (32 bits) | tier (2) | role (2) | blocks a chunk (28); 0 = gone
+//! word   holder (32 bits) | tier (2) | role (2) | pool (1) | blocks a chunk (27); 0 = gone
 //! ```
 
 use crate::claims::UNIT;
@@ -34,14 +34,27 @@ pub(crate) struct Identity {
     pub(crate) holder: u32,
     pub(crate) tier: Tier,
     pub(crate) role: Role,
+    /// Whether the holder is a pool.
+    pub(crate) pool: bool,
     /// Blocks of one chunk of the tier; 0 = no chunks.
     pub(crate) chunk: u32,
 }
 
+/// Set in the word of a pool's member.
+const POOL: u64 = 1 << 27;
+const ROLE: u64 = 3 << 28;
+
 impl Identity {
     fn pack(self) -> u64 {
         let low = ((self.tier as u32) << 30) | ((self.role as u32) << 28) | self.chunk;
-        (u64::from(self.holder) << 32) | u64::from(low)
+        let pool = if self.pool { POOL } else { 0 };
+        (u64::from(self.holder) << 32) | u64::from(low) | pool
+    }
+
+    /// The member's word without its role: units and single blocks of a chunked
+    /// tier make its chunks together.
+    pub(crate) fn group(self) -> u64 {
+        self.pack() & !ROLE
     }
 
     /// `None` for a member that is gone.
@@ -56,12 +69,14 @@ impl Identity {
             holder: (word >> 32) as u32,
             tier: Tier::ALL[(word >> 30) as usize & 3],
             role,
-            chunk: word as u32 & 0x0fff_ffff,
+            pool: is_pool(word),
+            chunk: chunk(word),
         })
     }
 }
 
-/// Whether a member's word is that of a plain member of a tier without chunks.
+/// Whether a member's word is that of a plain member of a worker's tier without
+/// chunks.
 pub(crate) const fn is_single(word: u64) -> bool {
     word as u32 & 0x3fff_ffff == (Role::Plain as u32) << 28
 }
@@ -69,6 +84,16 @@ pub(crate) const fn is_single(word: u64) -> bool {
 /// The holder and tier of a member that is there.
 pub(crate) const fn owner(word: u64) -> (u32, usize) {
     ((word >> 32) as u32, (word >> 30) as usize & 3)
+}
+
+/// Whether a member's word is that of a pool.
+pub(crate) const fn is_pool(word: u64) -> bool {
+    word & POOL != 0
+}
+
+/// Blocks of one chunk of a member's tier; 0 = no chunks.
+pub(crate) const fn chunk(word: u64) -> u32 {
+    (word & (POOL - 1)) as u32
 }
 
 /// One unit that ends with a block, by name.

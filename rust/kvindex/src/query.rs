@@ -12,21 +12,24 @@
 //! ```
 //!
 //! Holders of chunked tiers or of units that count only as a whole are counted
-//! from the copies at the end; see `count` for all others.
+//! from the copies at the end, and so is everybody where pools hold some of the
+//! blocks; see `count` for all others.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::claims::{Claim, partition};
 use crate::count::{Counts, Stretch};
+use crate::credit::Credits;
 use crate::error::Forked;
-use crate::found::Row;
+use crate::found::{Explanation, Row};
 use crate::keys::Keys;
 use crate::member::{Identity, Role};
-use crate::roster::Names;
+use crate::pool::Pools;
+use crate::roster::{Names, Reach, Roster};
 use crate::run::Shared;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use crate::tally::{Tiers, cascade, join, nearest, whole_chunks};
+use crate::tally::cascade;
 use crate::version::{self, Patience};
 
 /// A part of the query that lies in one run.
@@ -43,6 +46,16 @@ impl Segment {
     }
 }
 
+/// How a query is walked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct How {
+    /// Whether its keys are those of pairs.
+    pub(crate) pairs: bool,
+    pub(crate) cascading: bool,
+    /// Whether to its end even where nobody is left.
+    pub(crate) exhaustive: bool,
+}
+
 /// Scratch memory of one reader, kept between its queries.
 #[derive(Debug, Default)]
 pub struct Walk {
@@ -52,6 +65,13 @@ pub struct Walk {
     words: Vec<u64>,
     segments: Vec<Segment>,
     pub(crate) counts: Counts,
+    pub(crate) credits: Credits,
+    /// What pools hold: by single blocks, and by pairs.
+    pools: [Pools; 2],
+    /// Whether they hold anything of the query.
+    pooled: bool,
+    /// The pools that hold any leading blocks, and how many.
+    pub(crate) depths: Vec<(u32, u32)>,
     /// The rows of candidates, in their order.
     pub(crate) chosen: Vec<Row>,
 }
@@ -62,32 +82,111 @@ impl Walk {
         self.segments.last().map_or(0, Segment::end)
     }
 
-    /// Walks the query that `keys` holds and counts its rows. `exhaustive` = to
-    /// its end even where nobody is left.
+    /// Begins another query.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        if self.pooled {
+            self.forget_pools();
+        }
+    }
+
+    #[cold]
+    fn forget_pools(&mut self) {
+        self.pooled = false;
+        self.pools.iter_mut().for_each(Pools::clear);
+        self.depths.clear();
+    }
+
+    /// Walks the query that `keys` holds and counts its rows.
     pub(crate) fn run(
         &mut self,
         shared: &Shared,
+        roster: &Roster,
         keys: &mut Keys<'_>,
-        cascading: bool,
-        exhaustive: bool,
+        how: How,
     ) -> Result<(), Forked> {
         self.words.clear();
         self.segments.clear();
         self.counts.begin();
-        self.walk(shared, keys, cascading, exhaustive)?;
+        if self.pooled {
+            self.pools[usize::from(how.pairs)].clear();
+        }
+        self.walk(shared, keys, how.cascading, how.exhaustive)?;
         if self.counts.has_special() {
-            let mut counts = std::mem::take(&mut self.counts);
-            counts.finish(|holder| {
-                let tiers = self.tiers(shared, holder);
-                if cascading {
-                    cascade(&tiers)
-                } else {
-                    nearest(&tiers)
-                }
-            });
-            self.counts = counts;
+            let mut credits = std::mem::take(&mut self.credits);
+            self.gather(shared, &mut credits);
+            self.credits = credits;
+            if self.counts.is_pooled() {
+                roster.refresh(&mut self.names);
+            }
+            self.settle(usize::from(how.pairs), how.cascading);
         }
         Ok(())
+    }
+
+    /// Counts rows from credits alone, whoever has any.
+    pub(crate) fn count_credits(&mut self, cascading: bool) {
+        self.counts.begin();
+        self.counts.make_all_special();
+        self.settle(0, cascading);
+    }
+
+    /// Counts the rows of all that have credits, and what pools hold in the walk
+    /// of one kind of keys.
+    fn settle(&mut self, kind: usize, cascading: bool) {
+        let names = &self.names;
+        let (pools, counts) = (&mut self.pools[kind], &mut self.counts);
+        self.credits.sort();
+        if !cascading {
+            self.credits
+                .each(true, |pool, tiers| pools.add(pool, tiers));
+            self.pooled |= !pools.is_empty();
+        }
+        // Who is not known any more is dropped by the caller.
+        let reach = |holder| {
+            names
+                .get(holder)
+                .and_then(|(worker, _)| names.reach(worker))
+        };
+        counts.begin_special(|holder| Row::new(holder, [0; 4]).sharing(pools.depth(reach(holder))));
+        self.credits.each(false, |holder, tiers| {
+            counts.set_special(if cascading {
+                Row::new(holder, cascade(tiers))
+            } else {
+                pools.row(holder, tiers, reach(holder))
+            });
+        });
+    }
+
+    /// How many leading blocks pools hold for a worker.
+    pub(crate) fn shared(&self, worker: &str) -> u32 {
+        let reach = self.names.reach(worker);
+        let depths = self.pools.iter().map(|pools| pools.depth(reach));
+        depths.fold(0, u32::max)
+    }
+
+    /// How many leading blocks a pool holds, once noted.
+    pub(crate) fn depth(&self, pool: u32) -> u32 {
+        let found = self.depths.iter().find(|(known, _)| *known == pool);
+        found.map_or(0, |(_, depth)| *depth)
+    }
+
+    /// Notes how many leading blocks each pool holds.
+    #[inline]
+    pub(crate) fn note_depths(&mut self) {
+        if self.pooled {
+            self.find_depths();
+        }
+    }
+
+    #[cold]
+    fn find_depths(&mut self) {
+        for (pool, depth) in self.pools.iter().flat_map(Pools::depths) {
+            match self.depths.iter_mut().find(|known| known.0 == pool) {
+                Some(known) => known.1 = known.1.max(depth),
+                None => self.depths.push((pool, depth)),
+            }
+        }
     }
 
     fn walk(
@@ -159,58 +258,36 @@ impl Walk {
         }
     }
 
-    /// The blocks of the query that count for a holder, for each tier, from the
-    /// copies of all claims on the way.
-    fn tiers(&self, shared: &Shared, holder: u32) -> Tiers {
-        // Units and single blocks of a chunked tier make its chunks together.
-        let mut groups = Vec::<(_, Vec<_>)>::new();
-        for (member, range) in self.claims(shared, holder) {
-            let group = (member.tier, member.chunk);
-            match groups.iter_mut().find(|(known, _)| *known == group) {
-                Some((_, ranges)) => ranges.push(range),
-                None => groups.push((group, vec![range])),
+    /// What the claims of the last walk credit the holders that are counted from
+    /// them, and the pools, in blocks of the query.
+    fn gather(&self, shared: &Shared, credits: &mut Credits) {
+        credits.clear();
+        for segment in &self.segments {
+            for &word in &self.words[segment.words.clone()] {
+                let claim = Claim::unpack(word);
+                let member = shared.members.record(claim.number())[0].load(Relaxed);
+                let Some(member) = Identity::unpack(member) else {
+                    continue;
+                };
+                let range = credited(segment.stretch, claim, member.role);
+                if range.start < range.end && self.is_counted(member) {
+                    credits.push(member, range);
+                }
             }
         }
-        let mut tiers = Tiers::default();
-        for ((tier, chunk), mut ranges) in groups {
-            join(&mut ranges);
-            if chunk > 0 {
-                whole_chunks(&mut ranges, chunk);
-            }
-            tiers[tier as usize].append(&mut ranges);
-        }
-        tiers.iter_mut().for_each(join);
-        tiers
     }
 
-    /// What a holder's claims of the last walk credit, in blocks of the query.
-    fn claims(&self, shared: &Shared, holder: u32) -> impl Iterator<Item = (Identity, Range<u32>)> {
-        let claims = self.segments.iter().flat_map(move |segment| {
-            let words = self.words[segment.words.clone()].iter();
-            words.map(move |&word| (segment.stretch, Claim::unpack(word)))
-        });
-        claims.filter_map(move |(stretch, claim)| {
-            let member = shared.members.record(claim.number())[0].load(Relaxed);
-            let member = Identity::unpack(member).filter(|member| member.holder == holder)?;
-            let range = match member.role {
-                Role::Shadow => return None,
-                Role::Unit if claim.end > stretch.agreed => return None,
-                Role::Unit => {
-                    let end = stretch.start + u32::from(claim.end);
-                    end.saturating_sub(u32::from(claim.start))..end
-                }
-                Role::Plain => {
-                    let end = claim.end.min(stretch.agreed);
-                    stretch.start + u32::from(claim.start)..stretch.start + u32::from(end)
-                }
-            };
-            (range.start < range.end).then_some((member, range))
-        })
+    fn is_counted(&self, member: Identity) -> bool {
+        if member.pool {
+            self.counts.is_pooled()
+        } else {
+            self.counts.is_special(member.holder)
+        }
     }
 
     /// On which tiers a holder holds each known block of the last walk, counted
-    /// or not: a bit a tier.
-    pub(crate) fn held(&self, shared: &Shared, holder: u32) -> Vec<u8> {
+    /// or not, and whether a pool does that it reaches: a bit each.
+    pub(crate) fn held(&self, shared: &Shared, holder: Option<u32>, reach: Reach<'_>) -> Vec<u8> {
         let mut held = vec![0; self.known() as usize];
         for segment in &self.segments {
             for &word in &self.words[segment.words.clone()] {
@@ -219,17 +296,35 @@ impl Walk {
                 let Some(member) = Identity::unpack(member) else {
                     continue;
                 };
+                let bit = if member.pool {
+                    let reached = reach.is_none_or(|pools| pools.contains(&member.holder));
+                    u8::from(reached) * Explanation::SHARED
+                } else {
+                    u8::from(holder == Some(member.holder)) << member.tier as u8
+                };
                 let (range, stretch) = (claim.range(), segment.stretch);
                 let start = stretch.start + u32::from(range.start);
                 let end = stretch.start + u32::from(range.end.min(stretch.agreed));
-                if member.holder == holder {
-                    for block in start..end {
-                        held[block as usize] |= 1 << member.tier as u8;
-                    }
+                for block in start..end {
+                    held[block as usize] |= bit;
                 }
             }
         }
         held
+    }
+}
+
+/// The blocks of the query that a claim credits its holder.
+fn credited(stretch: Stretch, claim: Claim, role: Role) -> Range<u32> {
+    let end = stretch.start + u32::from(claim.end);
+    match role {
+        Role::Shadow => 0..0,
+        Role::Unit if claim.end > stretch.agreed => 0..0,
+        Role::Unit => end.saturating_sub(u32::from(claim.start))..end,
+        Role::Plain => {
+            let agreed = stretch.start + u32::from(stretch.agreed);
+            stretch.start + u32::from(claim.start)..end.min(agreed)
+        }
     }
 }
 

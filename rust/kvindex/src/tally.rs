@@ -1,4 +1,4 @@
-//! From ranges of blocks on four tiers to a depth and to blocks by tier.
+//! From ranges of blocks on some tiers to a depth and to blocks by tier.
 
 use std::ops::Range;
 
@@ -25,10 +25,11 @@ pub(crate) fn whole_chunks(ranges: &mut Vec<Range<u32>>, chunk: u32) {
     ranges.retain(|range| range.start < range.end);
 }
 
-/// Counts the blocks from 0 on that any tier has, each for the nearest one.
-pub(crate) fn nearest(tiers: &Tiers) -> [u32; 4] {
-    let mut counts = [0; 4];
-    let mut cursors = [0; 4];
+/// Counts the blocks from 0 on that any tier has, each for the first one. Ranges
+/// are sorted and disjoint.
+pub(crate) fn nearest<const N: usize>(tiers: [&[Range<u32>]; N]) -> [u32; N] {
+    let mut counts = [0; N];
+    let mut cursors = [0; N];
     let mut at = 0;
     loop {
         // Up to where the tier that is found stays the nearest.
@@ -97,7 +98,7 @@ mod tests {
                 let Some(tier) = raw.iter().position(has) else { break };
                 counts[tier] += 1;
             }
-            prop_assert_eq!(nearest(&joined(&raw)), counts);
+            prop_assert_eq!(nearest(joined(&raw).each_ref().map(Vec::as_slice)), counts);
         }
 
         #[test]

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::event::{Name, Tier};
-use crate::holder::{Holders, Waiting};
+use crate::holder::{Holders, Sender, Waiting};
 use crate::member::Members;
 use crate::orphan::Orphans;
 use crate::profile::Profile;
 use crate::report::Totals;
-use crate::roster::Roster;
+use crate::roster::{self, Roster};
 use crate::run::Shared;
 use crate::store::Store;
 use crate::sync::{Ordering, fence};
@@ -64,8 +64,8 @@ impl Writer {
     }
 
     /// The holder of that name, made where there is none.
-    pub(crate) fn enter(&mut self, worker: &str, rank: u32) -> u32 {
-        let (holder, new) = self.holders.enter(worker, rank);
+    pub(crate) fn enter(&mut self, sender: Sender<'_>, rank: u32) -> u32 {
+        let (holder, new) = self.holders.enter(sender, rank);
         if new {
             let reuse = &self.store.shared.reuse;
             // ORDERING: Release pairs with the Acquire at the start of a query,
@@ -73,25 +73,30 @@ impl Writer {
             // fence pairs with the one at its end.
             reuse.store(reuse.load(Ordering::Relaxed) + 1, Ordering::Release);
             fence(Ordering::Release);
-            let name = self.holders.get(holder).worker.clone();
-            self.roster.set(holder, Some((name, rank)));
+            let name = roster::Name {
+                text: self.holders.get(holder).name.clone(),
+                rank,
+                pool: sender.is_pool(),
+            };
+            self.roster.set(holder, Some(name));
         }
         holder
     }
 
-    /// Forgets a worker; whether it was registered or had sent anything.
-    pub(crate) fn remove_worker(&mut self, worker: &str) -> bool {
-        let Some(entry) = self.holders.workers.get(worker) else {
+    /// Forgets a worker or a pool; whether it was registered or had sent
+    /// anything.
+    pub(crate) fn remove(&mut self, sender: Sender<'_>) -> bool {
+        let Some(party) = self.holders.party(sender) else {
             return false;
         };
-        let mut known = entry.epoch.is_some();
-        for (_, holder) in entry.ranks.clone() {
+        let mut known = party.epoch.is_some();
+        for (_, holder) in party.ranks.clone() {
             known |= self.holders.get(holder).is_used();
             self.drop_all(holder);
             self.roster.set(holder, None);
             self.ended.push(holder);
         }
-        self.holders.remove(worker);
+        self.holders.remove(sender);
         self.sweep(SWEEP_RUNS);
         known
     }
@@ -164,7 +169,7 @@ impl Writer {
     pub(crate) fn publish(&self) {
         let shared = &self.store.shared;
         shared.blocks.store(self.store.held(), Ordering::Relaxed);
-        let workers = self.holders.workers.len() as u64;
+        let (workers, _) = self.holders.parties();
         shared.workers.store(workers, Ordering::Relaxed);
     }
 }

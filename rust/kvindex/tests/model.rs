@@ -7,6 +7,7 @@ use common::agree::Both;
 use common::answer::Walked;
 use common::said::{Said, Stored, batch, remove, store};
 use common::{config, origin};
+use kvindex::Sender::Worker;
 use kvindex::event::{Name, Reason};
 use kvindex::profile::{Kind, Profile};
 use kvindex::{Config, Origin, Report, Status};
@@ -26,7 +27,9 @@ fn apply(both: &mut Both, worker: &str, said: impl Into<Said>) -> Report {
 #[track_caller]
 fn tiers(both: &mut Both, worker: &str, tokens: &[u32]) -> [u32; 4] {
     let rows = both.find(tokens, "", "", Walked::Nearest);
-    rows.get(&(worker.into(), 0)).copied().unwrap_or_default()
+    let row = rows.get(&(worker.into(), 0)).copied();
+    let [device, host, disk, external, _] = row.unwrap_or_default();
+    [device, host, disk, external]
 }
 
 #[track_caller]
@@ -75,11 +78,11 @@ fn test_depths_follow_tiers_and_forks() {
     assert_eq!(tiers(&mut both, "b", &[1, 2, 9]), [2, 1, 0, 0]);
     assert_eq!(tiers(&mut both, "a", &[2]), [0; 4]);
     assert_eq!(both.index.blocks().unwrap(), 4);
-    assert!(both.remove_worker("a"));
+    assert!(both.remove(Worker("a")));
     assert_eq!(tiers(&mut both, "a", &[1, 2, 3]), [0; 4]);
     assert_eq!(tiers(&mut both, "b", &[1, 2, 3]), [2, 0, 0, 0]);
     assert_eq!(both.index.blocks().unwrap(), 3);
-    assert!(!both.remove_worker("a"), "it is gone");
+    assert!(!both.remove(Worker("a")), "it is gone");
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn test_one_name_for_several_blocks_gives_up_one_copy_of_each() {
 fn test_namespaces_are_inherited_except_from_sglang() {
     for (kind, inherited) in [(Kind::Vllm, true), (Kind::Sglang, false)] {
         let mut both = both();
-        both.register("w", Profile::new(kind));
+        both.register(Worker("w"), Profile::new(kind));
         apply(&mut both, "w", store([1], &[1]).lora("x").salt("s"));
         apply(&mut both, "w", store([2], &[2]).below(1));
         let expected = if inherited { 2 } else { 1 };
@@ -238,7 +241,7 @@ fn test_chunks_count_where_they_are_held_whole() {
     let mut both = both();
     let chunk_tokens = [0, 2, 0, 0];
     both.register(
-        "w",
+        Worker("w"),
         Profile {
             chunk_tokens,
             ..Profile::new(Kind::Vllm)
@@ -263,7 +266,7 @@ fn test_a_cascade_never_returns_to_a_nearer_tier() {
     apply(&mut both, "w", store([3], &[3]).below(2));
     assert_eq!(tiers(&mut both, "w", &[1, 2, 3]), [2, 1, 0, 0]);
     let rows = both.find(&[1, 2, 3], "", "", Walked::Cascade);
-    assert_eq!(rows[&("w".into(), 0)], [1, 1, 0, 0]);
+    assert_eq!(rows[&("w".into(), 0)], [1, 1, 0, 0, 0]);
 }
 
 #[test]
@@ -314,23 +317,23 @@ fn test_numbers_decide_what_is_new() {
     assert_eq!(send(&mut both, 4, ""), Status::Duplicate);
     assert_eq!(send(&mut both, 4, "other"), Status::Ok);
     assert_eq!(send(&mut both, 8, ""), Status::Gap(6, 7));
-    assert!(both.reset("w", 0));
+    assert!(both.reset(Worker("w"), 0));
     assert_eq!(send(&mut both, 1, ""), Status::Ok);
 }
 
 #[test]
 fn test_events_of_an_ended_epoch_change_nothing() {
     let mut both = both();
-    let old = both.register("w", Profile::new(Kind::Vllm));
-    assert_eq!(both.register("w", Profile::new(Kind::Vllm)), old);
-    assert!(both.remove_worker("w"));
+    let old = both.register(Worker("w"), Profile::new(Kind::Vllm));
+    assert_eq!(both.register(Worker("w"), Profile::new(Kind::Vllm)), old);
+    assert!(both.remove(Worker("w")));
     let late = Origin {
         epoch: Some(old),
         ..origin("w")
     };
     let report = both.apply(batch([store([1], &[1]).into()]), &late);
     assert_reason(&report, Reason::Epoch, 1);
-    assert!(both.register("w", Profile::new(Kind::Vllm)) > old);
+    assert!(both.register(Worker("w"), Profile::new(Kind::Vllm)) > old);
     let report = both.apply(batch([store([1], &[1]).into()]), &late);
     assert_reason(&report, Reason::Epoch, 1);
     both.check(true);
@@ -339,7 +342,7 @@ fn test_events_of_an_ended_epoch_change_nothing() {
 #[test]
 fn test_two_clears_of_one_vllm_batch_are_of_two_pools() {
     let mut both = both();
-    both.register("w", Profile::new(Kind::Vllm));
+    both.register(Worker("w"), Profile::new(Kind::Vllm));
     for medium in ["GPU", "CPU", "DISK", "EXTERNAL"] {
         apply(&mut both, "w", store([1], &[1]).on(medium));
     }

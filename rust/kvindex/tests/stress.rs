@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::race::{Random, run, threads};
 use common::said::{Said, batch, remove, store};
-use common::{EVERYBODY, apply, config, origin, rows};
+use common::{EVERYBODY, apply, config, counts, origin, rows};
 use kvindex::key::{BlockHasher, SEED, chain};
 use kvindex::profile::{Kind, Profile};
 use kvindex::{Blocks, Candidate, Found, Index, Options, Prepared, Row, Walk};
@@ -80,7 +80,7 @@ impl Line {
     }
 }
 
-type Rows = BTreeMap<(String, u32), [u32; 4]>;
+type Rows = BTreeMap<(String, u32), [u32; 5]>;
 
 /// A second store is a second copy on the first of these only.
 fn medium(random: &mut Random) -> &'static str {
@@ -173,7 +173,7 @@ fn check(line: &Line, rows: &Rows, settled: &[(&str, [u64; 2])]) {
         let on_device = device.min(line.shared);
         let on_host = (line.shared - on_device).min(host);
         let row = rows.get(&((*worker).to_owned(), 0)).copied();
-        let expected = [on_device as u32, on_host as u32, 0, 0];
+        let expected = [on_device as u32, on_host as u32, 0, 0, 0];
         assert_eq!(row.unwrap_or_default(), expected, "{worker}");
     }
     for ((worker, _), tiers) in rows {
@@ -251,7 +251,7 @@ fn test_candidates_are_answered_in_order_while_workers_come_and_go() {
                 .unwrap();
             assert_eq!(found.rows.len(), workers.len());
             let named = workers.into_iter().map(|worker| (worker, 0));
-            let rows: Rows = named.zip(found.rows.iter().map(Row::tiers)).collect();
+            let rows: Rows = named.zip(found.rows.iter().map(counts)).collect();
             check(line, &rows, &settled);
         },
     );

@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 
 use kvindex::event::{Batch, Event as KvEvent, Name, Remove, Store};
 use kvindex::profile::{Kind, Profile};
-use kvindex::{Blocks, Config, Found, Index, Options, Origin, Prepared, Walk};
+use kvindex::{Blocks, Config, Found, Index, Options, Origin, Prepared, Sender, Walk};
 
 use super::{Depth, Subject};
 use crate::workload::{Action, BLOCK_SIZE, Block, Event, tokens};
 
 const OPTIONS: Options<'static> = Options {
     candidates: None,
-    weights: [1.0, 0.75, 0.25, 0.25],
+    weights: [1.0, 0.75, 0.25, 0.25, 0.5],
     cascade: false,
 };
 
@@ -151,7 +151,7 @@ fn find<'a, V: Variant>(index: &Index, keys: &[u64], walk: &'a mut Walk) -> Foun
 
 fn put(index: &Index, workers: &[String], (worker, prepared): &(u32, Prepared)) {
     let origin = Origin {
-        worker: &workers[*worker as usize],
+        sender: Sender::Worker(&workers[*worker as usize]),
         rank: 0,
         source: "",
         seq: None,

@@ -8,11 +8,11 @@ use super::{explore, spawn};
 use crate::event::{Batch, Event, Name, Remove, Store};
 use crate::key::{BlockHasher, SEED, chain};
 use crate::profile::{Kind, Profile};
-use crate::{Blocks, Candidate, Config, Index, Options, Origin, Prepared, Walk};
+use crate::{Blocks, Candidate, Config, Index, Options, Origin, Prepared, Sender, Walk};
 
 const EVERYBODY: Options<'static> = Options {
     candidates: None,
-    weights: [1.0, 0.75, 0.25, 0.25],
+    weights: [1.0, 0.75, 0.25, 0.25, 0.5],
     cascade: false,
 };
 
@@ -84,7 +84,7 @@ fn clear() -> Prepared {
 
 fn apply(index: &Index, worker: &str, batch: &Prepared) {
     let origin = Origin {
-        worker,
+        sender: Sender::Worker(worker),
         rank: 0,
         source: "",
         seq: None,

@@ -1,16 +1,17 @@
 //! The index and the model side by side.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kvindex::event::{Batch, Name};
 use kvindex::key::namespace_seed;
 use kvindex::profile::Profile;
-use kvindex::{Blocks, Candidate, Config, Index, Options, Origin, Report, Walk};
+use kvindex::{Blocks, Candidate, Config, Found, Index, Options, Origin, Report, Sender, Walk};
 
 use super::answer::{Prompt, Rows, Walked, chain_keys};
 use super::model::{Content, Key, Model, Path};
-use super::{WEIGHTS, rows};
+use super::parties::key;
+use super::{WEIGHTS, counts, rows};
 
 /// An index and the model of it. Whatever is done to both must come out alike.
 pub(crate) struct Both {
@@ -41,24 +42,52 @@ impl Both {
     }
 
     #[track_caller]
-    pub(crate) fn register(&mut self, worker: &str, profile: Profile) -> u64 {
-        let epoch = self.index.register(worker, profile.clone()).unwrap();
-        assert_eq!(epoch, self.model.register(worker, profile));
+    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile) -> u64 {
+        let epoch = match sender {
+            Sender::Worker(worker) => self.index.register(worker, profile.clone()),
+            Sender::Pool(pool) => self.index.register_pool(pool, profile.clone()),
+        };
+        let epoch = epoch.unwrap();
+        assert_eq!(epoch, self.model.register(sender, profile));
         epoch
     }
 
     #[track_caller]
-    pub(crate) fn remove_worker(&mut self, worker: &str) -> bool {
-        let known = self.index.remove_worker(worker).unwrap();
-        assert_eq!(known, self.model.remove_worker(worker));
-        known
+    pub(crate) fn remove(&mut self, sender: Sender<'_>) -> bool {
+        let known = match sender {
+            Sender::Worker(worker) => self.index.remove_worker(worker),
+            Sender::Pool(pool) => self.index.remove_pool(pool),
+        };
+        assert_eq!(known.unwrap(), self.model.remove(sender));
+        known.unwrap()
     }
 
     #[track_caller]
-    pub(crate) fn reset(&mut self, worker: &str, rank: u32) -> bool {
-        let used = self.index.reset(worker, rank).unwrap();
-        assert_eq!(used, self.model.reset(worker, rank));
-        used
+    pub(crate) fn reset(&mut self, sender: Sender<'_>, rank: u32) -> bool {
+        let used = match sender {
+            Sender::Worker(worker) => self.index.reset(worker, rank),
+            Sender::Pool(pool) => self.index.reset_pool(pool),
+        };
+        assert_eq!(used.unwrap(), self.model.reset(&key(sender, rank)));
+        used.unwrap()
+    }
+
+    /// Attaches a worker to a pool that is there.
+    #[track_caller]
+    pub(crate) fn attach(&mut self, worker: &str, pool: &str) {
+        let there = self.model.workers.contains_key(&(pool.into(), true));
+        assert_eq!(self.index.attach(worker, pool).is_ok(), there);
+        if there {
+            self.model.attached.insert((worker.into(), pool.into()));
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn detach(&mut self, worker: &str, pool: &str) -> bool {
+        let attached = self.index.detach(worker, pool).unwrap();
+        let pair = (worker.into(), pool.into());
+        assert_eq!(attached, self.model.attached.remove(&pair));
+        attached
     }
 
     /// Who holds how many leading blocks of a prompt.
@@ -81,6 +110,9 @@ impl Both {
         states.retain(|state| *state.worker != *self.stranger);
         states.sort_by_key(|state| (state.worker.clone(), state.rank));
         assert_eq!(states, self.model.states());
+        let mut pools = self.index.pools().unwrap();
+        pools.sort_by_key(|state| state.pool.clone());
+        assert_eq!(pools, self.model.pool_states());
         for query in self.queries(thorough) {
             for walked in [Walked::Nearest, Walked::Cascade] {
                 self.check_chain(&query, walked);
@@ -104,12 +136,18 @@ impl Both {
         let totals = self.index.stats().unwrap();
         assert_eq!(totals.blocks, blocks + others);
         let states = self.model.states();
-        let claims: u64 = states.iter().flat_map(|state| state.tiers).sum();
-        assert_eq!(totals.claims, claims + others);
-        let orphans: u64 = states.iter().map(|state| state.orphans).sum();
-        assert_eq!(totals.orphans, orphans);
+        let pools = self.model.pool_states();
+        let tiers = states.iter().map(|state| state.tiers);
+        let tiers = tiers.chain(pools.iter().map(|state| state.tiers));
+        assert_eq!(totals.claims, tiers.flatten().sum::<u64>() + others);
+        let orphans = states.iter().map(|state| state.orphans);
+        let orphans = orphans.chain(pools.iter().map(|state| state.orphans));
+        assert_eq!(totals.orphans, orphans.sum::<u64>());
         let strangers = u64::from(!self.stranger.is_empty());
-        assert_eq!(totals.workers, self.model.workers.len() as u64 + strangers);
+        let parties = self.model.workers.keys();
+        let workers = parties.filter(|(_, pool)| !pool).count() as u64;
+        assert_eq!(totals.workers, workers + strangers);
+        assert_eq!(totals.pools, pools.len() as u64);
         assert_eq!(totals.holders, self.model.holders.len() as u64 + strangers);
         assert_eq!(self.index.size_hint(), (totals.workers, totals.blocks));
     }
@@ -151,19 +189,20 @@ impl Both {
         let found = self
             .index
             .find(&Blocks::Chain(&keys), &everybody, &mut self.walk);
-        let expected = self.model.find(path, walked);
-        assert_eq!(rows(&found.unwrap()), expected, "{walked:?} {path:?}");
+        let (expected, found) = (self.model.find(path, walked), found.unwrap());
+        assert_eq!(rows(&found), expected, "{walked:?} {path:?}");
+        let pools = (walked == Walked::Nearest).then(|| self.model.pool_depths(path));
+        assert_eq!(pools_of(&found), pools.unwrap_or_default(), "{path:?}");
         let candidates = self.candidates();
         let options = options(walked, Some(&candidates));
         let found = self
             .index
             .find(&Blocks::Chain(&keys), &options, &mut self.walk);
         let found = found.unwrap();
-        let expected = self.model.candidates(&expected, &candidates, &WEIGHTS);
+        let expected = self.model.candidates(path, walked, &candidates, &WEIGHTS);
         let rows = found.rows.iter().zip(&candidates).map(|(row, candidate)| {
-            assert_eq!(row.depth(), row.tiers().iter().sum::<u32>());
             let holder = found.names.get(row.holder).map(|(_, rank)| rank);
-            (candidate.rank.or(holder).unwrap_or(0), row.tiers())
+            (candidate.rank.or(holder).unwrap_or(0), counts(row))
         });
         assert_eq!(rows.collect::<Vec<_>>(), expected, "{walked:?} {path:?}");
     }
@@ -186,9 +225,19 @@ impl Both {
         };
         let options = options(walked, None);
         let found = self.index.find(&blocks, &options, &mut self.walk);
-        let rows = rows(&found.unwrap());
+        let found = found.unwrap();
+        let rows = rows(&found);
         let expected = self.model.find_prompt(prompt, walked, &WEIGHTS);
         assert_eq!(rows, expected, "{walked:?} {prompt:?}");
+        if walked == Walked::Nearest {
+            let size = self.model.config.block_size as usize;
+            let mut pools = self.model.pool_depths(&prompt.path(size, false));
+            for (pool, depth) in self.model.pool_depths(&prompt.path(size, true)) {
+                let known = pools.get_mut(&pool).unwrap();
+                *known = depth.max(*known);
+            }
+            assert_eq!(pools_of(&found), pools, "{prompt:?}");
+        }
         rows
     }
 
@@ -204,21 +253,30 @@ impl Both {
     #[track_caller]
     fn check_explanation(&mut self, path: &[Rc<Content>]) {
         let keys = chain_keys(path);
-        let rows = self.model.find(path, Walked::Nearest);
-        let mut keys_of: Vec<Key> = self.model.holders.keys().cloned().collect();
+        let mut keys_of: Vec<Key> = self.model.keys().cloned().collect();
         keys_of.push(("nobody".into(), 3));
         for key in keys_of {
             let blocks = Blocks::Chain(&keys);
             let told = self.index.explain(&blocks, &key.0, key.1, &mut self.walk);
             let told = told.unwrap();
-            let tiers = rows.get(&key).copied().unwrap_or_default();
-            assert_eq!(told.row.tiers(), tiers);
+            let candidate = candidate(&key.0, Some(key.1));
+            let row = self
+                .model
+                .candidates(path, Walked::Nearest, &[candidate], &WEIGHTS);
+            assert_eq!(counts(&told.row), row[0].1);
             assert_eq!(told.blocks, path.len() as u64);
+            assert_eq!(
+                told.pools
+                    .iter()
+                    .map(|(pool, depth)| (pool.to_string(), *depth))
+                    .collect::<BTreeMap<_, _>>(),
+                self.model.reached_depths(&key.0, path)
+            );
             // Blocks that nobody holds may be known or not.
             let mut held = self.model.bits(&key, path);
             let known = told.known as usize;
             assert!(held[known..].iter().all(|tiers| *tiers == 0), "{path:?}");
-            held.truncate(if told.state.is_some() { known } else { 0 });
+            held.truncate(known);
             assert_eq!(told.held, held, "{key:?} {path:?}");
         }
     }
@@ -235,21 +293,31 @@ impl Both {
     }
 
     fn candidates(&self) -> Vec<Candidate> {
-        let candidate = |worker: &str, rank| Candidate {
-            worker: worker.into(),
-            rank,
-        };
         let mut candidates = vec![
             candidate("nobody", None),
             candidate("nobody", Some(5)),
             candidate("w1", None),
         ];
-        for worker in self.model.workers.keys() {
+        for (worker, _) in self.model.workers.keys() {
             candidates.push(candidate(worker, None));
             candidates.push(candidate(worker, Some(1)));
         }
         candidates
     }
+}
+
+fn candidate(worker: &str, rank: Option<u32>) -> Candidate {
+    Candidate {
+        worker: worker.into(),
+        rank,
+    }
+}
+
+fn pools_of(found: &Found<'_>) -> BTreeMap<String, u32> {
+    let pools = found.pools();
+    pools
+        .map(|(pool, depth)| (pool.to_string(), depth))
+        .collect()
 }
 
 fn options(walked: Walked, candidates: Option<&[Candidate]>) -> Options<'_> {

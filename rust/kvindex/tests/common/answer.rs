@@ -5,12 +5,16 @@ use std::rc::Rc;
 
 use kvindex::event::{Name, Tier};
 use kvindex::key::{BlockHasher, Span, chain, namespace_seed};
-use kvindex::{Candidate, HolderState, Weights};
+use kvindex::{Candidate, Explanation, HolderState, PoolState, Weights};
 
-use super::model::{Content, Copies, Key, Model, Path};
+use super::model::{Content, Copies, Holder, Key, Model, Path};
+use super::parties::POOL;
 
-/// Depths by tier of the holders that have any.
-pub(crate) type Rows = BTreeMap<Key, [u32; 4]>;
+/// Blocks on each tier, and in pools alone.
+pub(crate) type Counts = [u32; 5];
+
+/// The blocks of the holders that have any.
+pub(crate) type Rows = BTreeMap<Key, Counts>;
 
 /// What is asked of a query besides the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +64,7 @@ impl Prompt {
     }
 
     /// The prompt's blocks, keyed with the token that follows or without.
-    fn path(&self, block_size: usize, pairs: bool) -> Path {
+    pub(crate) fn path(&self, block_size: usize, pairs: bool) -> Path {
         let more = usize::from(pairs);
         let count = self.tokens.len().saturating_sub(more) / block_size;
         let block = |number: usize| {
@@ -93,113 +97,185 @@ pub(crate) fn chain_keys(path: &[Rc<Content>]) -> Vec<u64> {
     path.iter().map(key).collect()
 }
 
-pub(crate) fn score(tiers: &[u32; 4], weights: &Weights) -> f64 {
-    let terms = tiers.iter().zip(weights);
+pub(crate) fn score(counts: &Counts, weights: &Weights) -> f64 {
+    let terms = counts.iter().zip(weights);
     terms.map(|(&n, weight)| f64::from(n) * weight).sum()
 }
 
 impl Model {
-    /// Who holds how many leading blocks of a prefix.
-    pub(crate) fn find(&self, path: &[Rc<Content>], walked: Walked) -> Rows {
-        let rows = self.holders.iter().map(|(key, holder)| {
-            let credited = credited(&holder.copies, path);
-            (key.clone(), count(&credited, walked))
-        });
-        rows.filter(|(_, tiers)| *tiers != [0; 4]).collect()
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.holders.keys().filter(|key| key.1 != POOL)
     }
 
-    /// Who holds how many leading blocks of a prompt.
-    pub(crate) fn find_prompt(&self, prompt: &Prompt, walked: Walked, weights: &Weights) -> Rows {
-        let size = self.config.block_size as usize;
-        let mut rows = self.find(&prompt.path(size, false), walked);
-        for (key, tiers) in self.find(&prompt.path(size, true), walked) {
-            let rank =
-                |tiers: &[u32; 4]| (f64::from(tiers.iter().sum::<u32>()), score(tiers, weights));
-            let known = rows.get(&key);
-            if known.is_none_or(|known| rank(&tiers) > rank(known)) {
-                rows.insert(key, tiers);
+    fn copies(&self, key: &Key) -> &[Copies] {
+        let holder = self.holders.get(key);
+        holder.map_or(&[][..], |holder| &holder.copies)
+    }
+
+    /// The pools that a worker reaches.
+    fn reached(&self, worker: &str) -> impl Iterator<Item = (&Key, &Holder)> {
+        let attached = self.attached.iter().any(|(known, _)| known == worker);
+        let reaches = move |pool: &str| {
+            let pair = (worker.to_owned(), pool.to_owned());
+            !attached || self.attached.contains(&pair)
+        };
+        let pools = self.holders.iter().filter(|(key, _)| key.1 == POOL);
+        pools.filter(move |(key, _)| reaches(&key.0))
+    }
+
+    /// The row of a worker's rank, whether or not it holds anything itself.
+    fn row(&self, key: &Key, path: &[Rc<Content>], walked: Walked) -> Counts {
+        let mut shared = vec![false; path.len()];
+        for (_, pool) in self.reached(&key.0) {
+            for (shared, tiers) in shared.iter_mut().zip(credited(&pool.copies, path)) {
+                *shared |= tiers.contains(&true);
             }
         }
-        rows
+        count(&credited(self.copies(key), path), &shared, walked)
+    }
+
+    /// Who holds how many leading blocks of a prefix.
+    pub(crate) fn find(&self, path: &[Rc<Content>], walked: Walked) -> Rows {
+        let rows = self.keys();
+        let rows = rows.map(|key| (key.clone(), self.row(key, path, walked)));
+        rows.filter(|(_, counts)| holds(counts)).collect()
+    }
+
+    /// How many leading blocks of a prefix each pool holds.
+    pub(crate) fn pool_depths(&self, path: &[Rc<Content>]) -> BTreeMap<String, u32> {
+        let pools = self.holders.iter().filter(|(key, _)| key.1 == POOL);
+        let depth = |(key, pool): (&Key, &Holder)| {
+            let held = credited(&pool.copies, path);
+            let held = held.iter().take_while(|tiers| tiers.contains(&true));
+            (key.0.clone(), held.count() as u32)
+        };
+        pools.map(depth).collect()
+    }
+
+    /// The same of the pools that a worker reaches.
+    pub(crate) fn reached_depths(
+        &self,
+        worker: &str,
+        path: &[Rc<Content>],
+    ) -> BTreeMap<String, u32> {
+        let mut depths = self.pool_depths(path);
+        depths.retain(|pool, _| self.reached(worker).any(|(key, _)| key.0 == *pool));
+        depths
+    }
+
+    /// Who holds how many leading blocks of a prompt, by either kind of keys.
+    pub(crate) fn find_prompt(&self, prompt: &Prompt, walked: Walked, weights: &Weights) -> Rows {
+        let size = self.config.block_size as usize;
+        let paths = [false, true].map(|pairs| prompt.path(size, pairs));
+        let rows = self.keys().filter_map(|key| {
+            let [one, two] = paths.each_ref().map(|path| self.row(key, path, walked));
+            let rank = |counts: &Counts| (depth(counts), score(counts, weights));
+            let best = if rank(&two) > rank(&one) { two } else { one };
+            (holds(&one) || holds(&two)).then(|| (key.clone(), best))
+        });
+        rows.collect()
     }
 
     /// Who holds how many leading blocks under these names.
     pub(crate) fn find_names(&self, names: &[Name], walked: Walked) -> Rows {
-        let rows = self.holders.iter().map(|(key, holder)| {
-            let on = |name: &Name, tier: Tier| {
-                let mut copies = holder.copies.iter();
-                copies.any(|copies| copies.tier == tier && copies.name.matches(*name))
+        let on = |copies: &[Copies], name: &Name, tier: Tier| {
+            let mut copies = copies.iter();
+            copies.any(|copies| copies.tier == tier && copies.name.matches(*name))
+        };
+        let rows = self.keys().map(|key| {
+            let own = |name| Tier::ALL.map(|tier| on(self.copies(key), name, tier));
+            let pooled = |name| {
+                let mut pools = self.reached(&key.0);
+                pools.any(|(_, pool)| Tier::ALL.iter().any(|tier| on(&pool.copies, name, *tier)))
             };
-            let held = names
-                .iter()
-                .map(|name| Tier::ALL.map(|tier| on(name, tier)));
-            (key.clone(), count(&held.collect::<Vec<_>>(), walked))
+            let held: Vec<_> = names.iter().map(own).collect();
+            let shared: Vec<_> = names.iter().map(pooled).collect();
+            (key.clone(), count(&held, &shared, walked))
         });
-        rows.filter(|(_, tiers)| *tiers != [0; 4]).collect()
+        rows.filter(|(_, counts)| holds(counts)).collect()
     }
 
-    /// The rows of candidates: rank and depths, in their order.
+    /// The rows of candidates: rank and blocks, in their order.
     pub(crate) fn candidates(
         &self,
-        rows: &Rows,
+        path: &[Rc<Content>],
+        walked: Walked,
         candidates: &[Candidate],
         weights: &Weights,
-    ) -> Vec<(u32, [u32; 4])> {
+    ) -> Vec<(u32, Counts)> {
         let row = |candidate: &Candidate| {
-            if let Some(rank) = candidate.rank {
+            let of = |rank: u32| {
                 let key = (candidate.worker.to_string(), rank);
-                return (rank, rows.get(&key).copied().unwrap_or_default());
-            }
-            let ranks = self
-                .holders
-                .keys()
-                .filter(|key| *key.0 == *candidate.worker);
-            let ranks = ranks.map(|key| (key.1, rows.get(key).copied().unwrap_or_default()));
-            let value = |row: &(u32, [u32; 4])| {
-                (score(&row.1, weights), f64::from(row.1.iter().sum::<u32>()))
+                (rank, self.row(&key, path, walked))
             };
-            let better = |best: (u32, [u32; 4]), row: (u32, [u32; 4])| {
+            if let Some(rank) = candidate.rank {
+                return of(rank);
+            }
+            let ranks = self.keys().filter(|key| *key.0 == *candidate.worker);
+            let value = |row: &(u32, Counts)| (score(&row.1, weights), depth(&row.1));
+            let better = |best: (u32, Counts), row: (u32, Counts)| {
                 if value(&row) > value(&best) {
                     row
                 } else {
                     best
                 }
             };
-            ranks.reduce(better).unwrap_or_default()
+            let best = ranks.map(|key| of(key.1)).reduce(better);
+            best.unwrap_or_else(|| of(0))
         };
         candidates.iter().map(row).collect()
     }
 
-    /// On which tiers a holder holds each block of a prefix: a bit a tier.
+    /// On which tiers a holder holds each block of a prefix, and whether a pool
+    /// does that it reaches: a bit each.
     pub(crate) fn bits(&self, key: &Key, path: &[Rc<Content>]) -> Vec<u8> {
-        let copies = self
-            .holders
-            .get(key)
-            .map_or(&[][..], |holder| &holder.copies);
+        let covers =
+            |copies: &[Copies], end: usize| copies.iter().any(|copies| copies.cover(&path[..end]));
         let bits = |end: usize| {
-            let held = copies.iter().filter(|copies| copies.cover(&path[..end]));
-            held.fold(0, |bits, copies| bits | 1 << copies.tier as u8)
+            let own = self.copies(key).iter();
+            let own = own.filter(|copies| copies.cover(&path[..end]));
+            let own = own.fold(0, |bits, copies| bits | 1 << copies.tier as u8);
+            let mut pools = self.reached(&key.0);
+            let shared = pools.any(|(_, pool)| covers(&pool.copies, end));
+            own | if shared { Explanation::SHARED } else { 0 }
         };
         (1..=path.len()).map(bits).collect()
     }
 
-    /// The state of every holder.
+    /// The state of every worker's rank.
     pub(crate) fn states(&self) -> Vec<HolderState> {
-        let states = self.holders.iter().map(|(key, holder)| HolderState {
+        let states = self.keys().map(|key| HolderState {
             worker: key.0.as_str().into(),
             rank: key.1,
-            tiers: Tier::ALL.map(|tier| {
-                let copies = holder.copies.iter().filter(|copies| copies.tier == tier);
-                copies
-                    .flat_map(Copies::blocks)
-                    .collect::<BTreeSet<_>>()
-                    .len() as u64
-            }),
+            tiers: self.held_on(key),
+            seq: self.holders[key].seq,
+            orphans: self.waiting(key),
+            duplicates: self.holders[key].duplicates,
+        });
+        states.collect()
+    }
+
+    /// The state of every pool.
+    pub(crate) fn pool_states(&self) -> Vec<PoolState> {
+        let pools = self.holders.iter().filter(|(key, _)| key.1 == POOL);
+        let states = pools.map(|(key, holder)| PoolState {
+            pool: key.0.as_str().into(),
+            tiers: self.held_on(key),
             seq: holder.seq,
             orphans: self.waiting(key),
             duplicates: holder.duplicates,
         });
         states.collect()
+    }
+
+    /// How many distinct blocks a holder has on each tier.
+    fn held_on(&self, key: &Key) -> [u64; 4] {
+        Tier::ALL.map(|tier| {
+            let copies = self.copies(key).iter();
+            let copies = copies.filter(|copies| copies.tier == tier);
+            let blocks: BTreeSet<_> = copies.flat_map(Copies::blocks).collect();
+            blocks.len() as u64
+        })
     }
 
     /// Every block that anybody holds.
@@ -235,11 +311,13 @@ fn credited(copies: &[Copies], path: &[Rc<Content>]) -> Vec<[bool; 4]> {
     credited
 }
 
-fn count(credited: &[[bool; 4]], walked: Walked) -> [u32; 4] {
-    let mut counts = [0; 4];
+fn count(credited: &[[bool; 4]], shared: &[bool], walked: Walked) -> Counts {
+    let mut counts = [0; 5];
     let mut lowest = 0;
-    for tiers in credited {
-        let Some(tier) = (lowest..4).find(|&tier| tiers[tier]) else {
+    for (tiers, shared) in credited.iter().zip(shared) {
+        let own = (lowest..4).find(|&tier| tiers[tier]);
+        let shared = (*shared && walked == Walked::Nearest).then_some(4);
+        let Some(tier) = own.or(shared) else {
             break;
         };
         counts[tier] += 1;
@@ -248,4 +326,13 @@ fn count(credited: &[[bool; 4]], walked: Walked) -> [u32; 4] {
         }
     }
     counts
+}
+
+/// Whether any of a row's blocks is the holder's own.
+fn holds(counts: &Counts) -> bool {
+    counts[..4].iter().any(|blocks| *blocks > 0)
+}
+
+fn depth(counts: &Counts) -> u32 {
+    counts.iter().sum()
 }

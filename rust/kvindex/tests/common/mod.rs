@@ -6,6 +6,7 @@ pub(crate) mod agree;
 pub(crate) mod answer;
 pub(crate) mod model;
 pub(crate) mod ops;
+mod parties;
 pub(crate) mod play;
 pub(crate) mod race;
 mod rules;
@@ -14,10 +15,10 @@ pub(crate) mod said;
 use std::collections::BTreeMap;
 
 use kvindex::event::Batch;
-use kvindex::{Config, Found, Index, Options, Origin, Report};
+use kvindex::{Config, Found, Index, Options, Origin, Report, Row, Sender};
 
 /// The weights that queries have unless told otherwise.
-pub(crate) const WEIGHTS: kvindex::Weights = [1.0, 0.75, 0.25, 0.25];
+pub(crate) const WEIGHTS: kvindex::Weights = [1.0, 0.75, 0.25, 0.25, 0.5];
 
 /// Options that ask about everybody.
 pub(crate) const EVERYBODY: Options<'static> = Options {
@@ -38,7 +39,7 @@ pub(crate) fn config(block_size: u32) -> Config {
 /// Rank 0 of a worker, without numbers or epochs.
 pub(crate) fn origin(worker: &str) -> Origin<'_> {
     Origin {
-        worker,
+        sender: Sender::Worker(worker),
         rank: 0,
         source: "",
         seq: None,
@@ -52,14 +53,21 @@ pub(crate) fn apply(index: &Index, worker: &str, batch: Batch) -> Report {
     index.apply(&prepared, &origin(worker)).unwrap()
 }
 
+/// A row's blocks by tier, and in pools alone.
+pub(crate) fn counts(row: &Row) -> [u32; 5] {
+    let [device, host, disk, external] = row.tiers();
+    let counts = [device, host, disk, external, row.shared()];
+    assert_eq!(row.depth(), counts.iter().sum::<u32>());
+    counts
+}
+
 /// An answer's rows by worker and rank.
-pub(crate) fn rows(found: &Found<'_>) -> BTreeMap<(String, u32), [u32; 4]> {
+pub(crate) fn rows(found: &Found<'_>) -> BTreeMap<(String, u32), [u32; 5]> {
     let mut rows = BTreeMap::new();
     for row in found.rows {
         let (worker, rank) = found.names.get(row.holder).expect("a holder's name");
-        assert_eq!(row.depth(), row.tiers().iter().sum::<u32>());
         assert!(row.depth() > 0, "a row without blocks");
-        let before = rows.insert((worker.to_string(), rank), row.tiers());
+        let before = rows.insert((worker.to_string(), rank), counts(row));
         assert_eq!(before, None, "one row a holder");
     }
     rows

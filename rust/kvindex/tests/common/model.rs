@@ -2,13 +2,14 @@
 //! end to end, prefixes as vectors of their blocks' contents. It shares no
 //! structure with the index, so that both are hardly wrong in the same way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kvindex::event::{Batch, Event, GroupKind, Name, Reason, Remove, Store, Tier};
 use kvindex::profile::{Kind, Profile};
 use kvindex::{Config, Origin, Report, Status};
 
+use super::parties::{POOL, Party, key, party};
 use super::rules::{
     advance, check_names, contents, count, extended, given, ignore, main_removal, main_store,
 };
@@ -26,7 +27,7 @@ pub(crate) struct Content {
 /// A block: everything up to and including it.
 pub(crate) type Path = Vec<Rc<Content>>;
 
-/// Worker and rank.
+/// Worker and rank, or pool and [`POOL`](super::parties::POOL).
 pub(crate) type Key = (String, u32);
 
 /// The copies of one block, or of several as one piece, under one name.
@@ -68,8 +69,8 @@ pub(crate) struct Holder {
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    epoch: Option<u64>,
-    profile: Profile,
+    pub(super) epoch: Option<u64>,
+    pub(super) profile: Profile,
 }
 
 /// One hash of a store.
@@ -85,7 +86,7 @@ pub(super) struct Hash {
 /// A store with tokens that fit.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    holder: Key,
+    pub(super) holder: Key,
     tier: Tier,
     hashes: Vec<Hash>,
     parent: Option<Name>,
@@ -118,13 +119,15 @@ pub(super) type Given = (Option<String>, Option<String>);
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) config: Config,
-    pub(crate) workers: BTreeMap<String, Worker>,
+    pub(crate) workers: BTreeMap<Party, Worker>,
+    /// Worker and pool.
+    pub(crate) attached: BTreeSet<(String, String)>,
     pub(crate) holders: BTreeMap<Key, Holder>,
-    epochs: u64,
+    pub(super) epochs: u64,
     /// What names mean, the oldest meaning first.
     bindings: Vec<(Name, Path)>,
     /// Stores that wait, the oldest first.
-    orphans: Vec<Item>,
+    pub(super) orphans: Vec<Item>,
     announced: Vec<Name>,
 }
 
@@ -133,64 +136,13 @@ impl Model {
         Self {
             config,
             workers: BTreeMap::new(),
+            attached: BTreeSet::new(),
             holders: BTreeMap::new(),
             epochs: 0,
             bindings: Vec::new(),
             orphans: Vec::new(),
             announced: Vec::new(),
         }
-    }
-
-    pub(crate) fn register(&mut self, worker: &str, profile: Profile) -> u64 {
-        let known = self.workers.get(worker).and_then(|known| known.epoch);
-        let epoch = known.unwrap_or_else(|| {
-            self.epochs += 1;
-            self.epochs
-        });
-        let entry = Worker {
-            epoch: Some(epoch),
-            profile,
-        };
-        self.workers.insert(worker.into(), entry);
-        epoch
-    }
-
-    pub(crate) fn remove_worker(&mut self, worker: &str) -> bool {
-        let registered = self.workers.get(worker).is_some_and(|w| w.epoch.is_some());
-        let ranks: Vec<u32> = self.ranks(worker).collect();
-        let used = ranks.into_iter().filter(|rank| self.reset(worker, *rank));
-        let known = used.count() > 0 || registered;
-        self.holders.retain(|key, _| key.0 != worker);
-        self.workers.remove(worker);
-        known
-    }
-
-    fn ranks(&self, worker: &str) -> impl Iterator<Item = u32> {
-        let own = self.holders.keys().filter(move |key| key.0 == worker);
-        own.map(|key| key.1)
-    }
-
-    pub(crate) fn reset(&mut self, worker: &str, rank: u32) -> bool {
-        let key = (worker.into(), rank);
-        let waited = self.waiting(&key) > 0;
-        let Some(holder) = self.holders.get_mut(&key) else {
-            return false;
-        };
-        let before = std::mem::take(holder);
-        self.orphans.retain(|orphan| orphan.holder != key);
-        self.forget();
-        waited || !before.copies.is_empty() || before.seq.is_some()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        let keys: Vec<Key> = self.holders.keys().cloned().collect();
-        for (worker, rank) in keys {
-            self.reset(&worker, rank);
-        }
-    }
-
-    pub(crate) fn profile(&self, holder: &Key) -> &Profile {
-        &self.workers[&holder.0].profile
     }
 
     /// Index blocks of a holder that wait.
@@ -206,15 +158,16 @@ impl Model {
     }
 
     /// Ends what the names of blocks mean that nobody holds.
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         let mut bindings = std::mem::take(&mut self.bindings);
         bindings.retain(|(_, path)| self.held(path));
         self.bindings = bindings;
     }
 
     pub(crate) fn apply(&mut self, batch: &Batch, origin: &Origin<'_>) -> Report {
+        let key = key(origin.sender, batch.rank.unwrap_or(origin.rank));
         let mut report = Report {
-            rank: batch.rank.unwrap_or(origin.rank),
+            rank: if key.1 == POOL { 0 } else { key.1 },
             ..Report::default()
         };
         let hashes = batch.events.iter().map(|event| match event {
@@ -224,7 +177,8 @@ impl Model {
             Event::Fault { hashes, .. } => *hashes,
         });
         let hashes = hashes.sum();
-        let epoch = self.workers.get(origin.worker).and_then(|w| w.epoch);
+        let epoch = self.workers.get(&party(origin.sender));
+        let epoch = epoch.and_then(|w| w.epoch);
         if self.config.registered_only && epoch.is_none() {
             ignore(&mut report, Reason::Unregistered, hashes);
             return report;
@@ -237,8 +191,7 @@ impl Model {
             epoch: None,
             profile: Profile::new(Kind::Auto),
         };
-        self.workers.entry(origin.worker.into()).or_insert(entry);
-        let key = (origin.worker.to_owned(), report.rank);
+        self.workers.entry(party(origin.sender)).or_insert(entry);
         let holder = self.holders.entry(key.clone()).or_default();
         report.status = advance(holder, origin);
         if report.status == Status::Duplicate {
@@ -261,10 +214,10 @@ impl Model {
                         ignore(report, reason, store.names.len() as u64 - partial);
                     }
                 }
-                Event::Remove(remove) => self.remove(key, batch, remove, report),
+                Event::Remove(remove) => self.remove_event(key, batch, remove, report),
                 Event::Clear => {
                     let nth = report.cleared as usize;
-                    let tiers = self.workers[&key.0].profile.cleared(nth, clears);
+                    let tiers = self.profile(key).cleared(nth, clears);
                     let kept = |tier: Tier| !tiers[tier as usize];
                     let holder = self.holders.get_mut(key).unwrap();
                     holder.copies.retain(|copies| kept(copies.tier));
@@ -286,7 +239,7 @@ impl Model {
         store: &Store,
         report: &mut Report,
     ) -> Result<(), Reason> {
-        let profile = self.workers[&key.0].profile.clone();
+        let profile = self.profile(key).clone();
         let names = &batch.names[store.names.clone()];
         check_names(names, store)?;
         let holder = self.holders.get_mut(key).unwrap();
@@ -373,13 +326,13 @@ impl Model {
     }
 
     fn chunk(&self, key: &Key, tier: Tier) -> u32 {
-        let tokens = self.workers[&key.0].profile.chunk_tokens[tier as usize];
+        let tokens = self.profile(key).chunk_tokens[tier as usize];
         tokens / self.config.block_size
     }
 
     /// Adds a copy, and the name's meaning.
     fn hold(&mut self, key: &Key, tier: Tier, path: &Path, length: usize, name: Name) {
-        let counting = self.workers[&key.0].profile.copies[tier as usize];
+        let counting = self.profile(key).copies[tier as usize];
         let chunk = self.chunk(key, tier);
         let unit = Some(length.min(path.len())).filter(|length| *length > 1);
         let holder = self.holders.get_mut(key).unwrap();
@@ -409,7 +362,7 @@ impl Model {
     /// Takes a store in as far as its place is known; returns what was stored.
     fn take_in(&mut self, item: &Item, report: &mut Report) -> u64 {
         let (key, tier) = (&item.holder, item.tier);
-        let profile = self.workers[&key.0].profile.clone();
+        let profile = self.profile(key).clone();
         let salt = item.hashes[0].salt.clone().or(item.salt.clone());
         let given = given(&profile, item.lora.clone(), salt);
         let is_root = |name: &Name| profile.root.is_some_and(|root| root.matches(*name));
@@ -484,7 +437,7 @@ impl Model {
 
     fn is_ready(&self, item: &Item) -> bool {
         let parent = item.parent.unwrap();
-        let profile = &self.workers[&item.holder.0].profile;
+        let profile = self.profile(&item.holder);
         let salt = item.hashes[0].salt.clone().or(item.salt.clone());
         let given = given(profile, item.lora.clone(), salt);
         let announced = self.announced.iter().any(|name| name.matches(parent));
@@ -495,13 +448,13 @@ impl Model {
             )
     }
 
-    fn remove(&mut self, key: &Key, batch: &Batch, remove: &Remove, report: &mut Report) {
+    fn remove_event(&mut self, key: &Key, batch: &Batch, remove: &Remove, report: &mut Report) {
         let names = &batch.names[remove.names.clone()];
         if !main_removal(&self.holders[key], remove.group, remove.kind) {
             return ignore(report, Reason::Group, names.len() as u64);
         }
         let medium = remove.medium.map(|id| &*batch.texts[id as usize]);
-        let tier = self.workers[&key.0].profile.tier(medium, remove.remote);
+        let tier = self.profile(key).tier(medium, remove.remote);
         let tiers = tier.map_or(Tier::ALL.to_vec(), |tier| vec![tier]);
         for &name in names {
             let mut removed = false;
@@ -563,7 +516,7 @@ impl Model {
         };
         let mut own: Vec<&Path> = live.iter().copied().filter(|path| holds(path)).collect();
         if own.is_empty() {
-            let shared = !self.workers[&key.0].profile.own_names;
+            let shared = !self.profile(key).own_names;
             let oldest = live.first().filter(|_| shared);
             return oldest.map_or(Meaning::Unknown, |path| Meaning::Block((*path).clone()));
         }

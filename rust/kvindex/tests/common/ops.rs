@@ -2,6 +2,7 @@
 
 pub(crate) mod bytes;
 
+use kvindex::Sender;
 use kvindex::event::{GroupKind, Image, Name, Reason, Tier};
 use kvindex::key::hash_bytes;
 use kvindex::profile::{Kind, Profile};
@@ -9,6 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::model::Model;
+use super::parties::key;
 use super::said::{Removed, Said, Stored};
 
 /// What is done to an index.
@@ -16,8 +18,11 @@ use super::said::{Removed, Said, Stored};
 pub(crate) enum Op {
     Batch(Sent),
     Register(usize, usize),
-    RemoveWorker(usize),
+    Remove(usize),
     Reset(usize, u32),
+    /// A worker to a pool.
+    Attach(&'static str, &'static str),
+    Detach(&'static str, &'static str),
     Clear,
     /// Look at totals, which finishes what clears left to do.
     Totals,
@@ -26,7 +31,7 @@ pub(crate) enum Op {
 /// A batch on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
-    pub(crate) worker: usize,
+    pub(crate) sender: usize,
     pub(crate) rank: u32,
     /// Whether the batch itself names the rank.
     pub(crate) ranked: bool,
@@ -122,9 +127,16 @@ const SPACES: [(&str, &str); 5] = [("", ""), ("x", ""), ("", "s"), ("x", "s"), (
 /// How many profiles there are.
 const PROFILES: usize = 7;
 const WORKERS: [&str; 3] = ["w0", "w1", "w2"];
+/// One is called like a worker.
+const POOLS: [&str; 2] = ["p0", "w1"];
+pub(crate) const SENDERS: usize = WORKERS.len() + POOLS.len();
 
-pub(crate) fn worker(number: usize) -> &'static str {
-    WORKERS[number]
+/// The workers, and behind them the pools.
+pub(crate) fn sender(number: usize) -> Sender<'static> {
+    match number.checked_sub(WORKERS.len()) {
+        None => Sender::Worker(WORKERS[number]),
+        Some(number) => Sender::Pool(POOLS[number]),
+    }
 }
 
 /// The profiles that workers are registered with.
@@ -325,7 +337,7 @@ impl Sent {
     }
 
     fn remove_held(&self, model: &Model, from: usize, count: usize) -> Said {
-        let key = (worker(self.worker).to_owned(), self.rank);
+        let key = key(sender(self.sender), self.rank);
         let copies = model.holders.get(&key).map_or(&[][..], |h| &h.copies);
         let Some(first) = copies.get(from % copies.len().max(1)) else {
             return Said::Removed(Removed::default());
@@ -469,9 +481,13 @@ fn told() -> impl Strategy<Value = Told> {
     ]
 }
 
+fn senders() -> impl Strategy<Value = usize> {
+    prop_oneof![5 => 0..WORKERS.len(), 2 => WORKERS.len()..SENDERS]
+}
+
 fn sent() -> impl Strategy<Value = Sent> {
     let who = (
-        0..WORKERS.len(),
+        senders(),
         prop_oneof![4 => Just(0_u32), 1 => Just(1)],
         any::<bool>(),
     );
@@ -479,9 +495,9 @@ fn sent() -> impl Strategy<Value = Sent> {
     let epoch = prop_oneof![30 => Just(0_u64), 5 => Just(1), 1 => Just(9)];
     let source = prop_oneof![3 => Just(""), 1 => Just("other")];
     (who, source, seq, epoch, vec(told(), 1..5)).prop_map(|(who, source, seq, epoch, events)| {
-        let (worker, rank, ranked) = who;
+        let (sender, rank, ranked) = who;
         Sent {
-            worker,
+            sender,
             rank,
             ranked,
             source,
@@ -494,12 +510,19 @@ fn sent() -> impl Strategy<Value = Sent> {
 
 /// Operations, few of which forget much, over some namespaces and dialects.
 pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let registered = (0..WORKERS.len(), 0..PROFILES);
+    let registered = (senders(), 0..PROFILES);
+    let pair = (
+        prop::sample::select(&WORKERS[..]),
+        prop::sample::select(&POOLS[..]),
+    );
+    let detached = pair.clone();
     let op = prop_oneof![
         60 => sent().prop_map(Op::Batch),
-        4 => registered.prop_map(|(worker, profile)| Op::Register(worker, profile)),
-        2 => (0..WORKERS.len()).prop_map(Op::RemoveWorker),
-        1 => (0..WORKERS.len(), 0..2_u32).prop_map(|(worker, rank)| Op::Reset(worker, rank)),
+        4 => registered.prop_map(|(sender, profile)| Op::Register(sender, profile)),
+        2 => senders().prop_map(Op::Remove),
+        1 => (senders(), 0..2_u32).prop_map(|(sender, rank)| Op::Reset(sender, rank)),
+        2 => pair.prop_map(|(worker, pool)| Op::Attach(worker, pool)),
+        1 => detached.prop_map(|(worker, pool)| Op::Detach(worker, pool)),
         1 => Just(Op::Clear),
         4 => Just(Op::Totals),
     ];

@@ -4,25 +4,25 @@ use kvindex::{Config, Origin};
 
 use super::agree::Both;
 use super::apply;
-use super::ops::{Op, Sent, profile, worker};
+use super::ops::{Op, SENDERS, Sent, profile, sender};
 use super::said::{Said, batch, store};
 
 /// Runs that no operation touches: with them a clear is swept in several steps.
 const FILLER: u64 = 300;
 
-fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; 3], before: &mut Vec<Said>) {
+fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; SENDERS], before: &mut Vec<Said>) {
     let said = sent.said(&both.model, before);
     before.extend(said.iter().cloned());
     let mut batch = batch(said);
     batch.rank = sent.ranked.then_some(sent.rank);
     let origin = Origin {
-        worker: worker(sent.worker),
+        sender: sender(sent.sender),
         rank: if sent.ranked { 3 } else { sent.rank },
         source: sent.source,
         seq: sent.seq,
         epoch: match sent.epoch {
             0 => None,
-            1 => epochs[sent.worker],
+            1 => epochs[sent.sender],
             stale => Some(stale * 1000),
         },
     };
@@ -47,19 +47,23 @@ pub(crate) fn run(config: Config, filled: bool, ops: &[Op]) {
         fill(&mut both);
         others = FILLER;
     }
-    let (mut epochs, mut before) = ([None; 3], Vec::new());
+    let (mut epochs, mut before) = ([None; SENDERS], Vec::new());
     for op in ops {
         match *op {
             Op::Batch(ref sent) => send(&mut both, sent, &epochs, &mut before),
             Op::Register(number, kind) => {
                 let profile = profile(kind, config.block_size);
-                epochs[number] = Some(both.register(worker(number), profile));
+                epochs[number] = Some(both.register(sender(number), profile));
             }
-            Op::RemoveWorker(number) => {
-                both.remove_worker(worker(number));
+            Op::Remove(number) => {
+                both.remove(sender(number));
             }
             Op::Reset(number, rank) => {
-                both.reset(worker(number), rank);
+                both.reset(sender(number), rank);
+            }
+            Op::Attach(worker, pool) => both.attach(worker, pool),
+            Op::Detach(worker, pool) => {
+                both.detach(worker, pool);
             }
             Op::Clear if others == 0 => {
                 both.index.clear().unwrap();
@@ -72,8 +76,8 @@ pub(crate) fn run(config: Config, filled: bool, ops: &[Op]) {
     }
     both.check(true);
     both.check_totals(others);
-    for number in 0..3 {
-        both.remove_worker(worker(number));
+    for number in 0..SENDERS {
+        both.remove(sender(number));
     }
     both.index.remove_worker("filler").unwrap();
     let stats = both.index.stats().unwrap();

@@ -5,8 +5,8 @@ use kvindex::Config;
 use kvindex::event::GroupKind;
 
 use super::{
-    ChainText, OddText, Op, PROFILES, ParentText, RemoveText, SPACES, Sent, StoreText, TokensText,
-    Told, WORKERS,
+    ChainText, OddText, Op, POOLS, PROFILES, ParentText, RemoveText, SENDERS, SPACES, Sent,
+    StoreText, TokensText, Told, WORKERS,
 };
 
 /// Operations of one input at most: the model's time grows faster than they do.
@@ -74,20 +74,41 @@ pub(crate) fn ops(bytes: &mut Bytes<'_>) -> Vec<Op> {
     ops
 }
 
+/// A worker, seldom a pool.
+fn sender(bytes: &mut Bytes<'_>) -> usize {
+    match bytes.below(256) {
+        byte @ 0..240 => byte % WORKERS.len(),
+        byte => WORKERS.len() + byte % (SENDERS - WORKERS.len()),
+    }
+}
+
+fn pair(bytes: &mut Bytes<'_>) -> (&'static str, &'static str) {
+    let worker = WORKERS[bytes.below(WORKERS.len())];
+    (worker, POOLS[bytes.below(POOLS.len())])
+}
+
 fn op(bytes: &mut Bytes<'_>, pool: &Pool) -> Op {
-    match bytes.pick([14, 7, 4, 2, 14]) {
-        1 => Op::Register(bytes.below(WORKERS.len()), bytes.below(PROFILES)),
-        2 => Op::RemoveWorker(bytes.below(WORKERS.len())),
-        3 => Op::Reset(bytes.below(WORKERS.len()), bytes.below(2) as u32),
+    match bytes.pick([14, 7, 4, 2, 14, 6, 3]) {
+        1 => Op::Register(sender(bytes), bytes.below(PROFILES)),
+        2 => Op::Remove(sender(bytes)),
+        3 => Op::Reset(sender(bytes), bytes.below(2) as u32),
         4 => Op::Clear,
         5 => Op::Totals,
+        6 => {
+            let (worker, pool) = pair(bytes);
+            Op::Attach(worker, pool)
+        }
+        7 => {
+            let (worker, pool) = pair(bytes);
+            Op::Detach(worker, pool)
+        }
         _ => Op::Batch(sent(bytes, pool)),
     }
 }
 
 fn sent(bytes: &mut Bytes<'_>, pool: &Pool) -> Sent {
     Sent {
-        worker: bytes.below(WORKERS.len()),
+        sender: sender(bytes),
         rank: bytes.pick([50]) as u32,
         ranked: bytes.pick([128]) == 1,
         source: ["", "other"][bytes.pick([40])],
