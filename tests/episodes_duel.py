@@ -12,7 +12,9 @@ from tests.episodes_steps import (
     Clear,
     Detach,
     Episode,
+    Expire,
     Names,
+    Predict,
     Prompt,
     Query,
     Register,
@@ -57,6 +59,8 @@ class Duel:
             Attach: self.attach,
             Detach: self.detach,
             Clear: self.clear,
+            Predict: self.predict,
+            Expire: self.expire,
         }
         actions[type(step)](step)
 
@@ -168,6 +172,28 @@ class Duel:
         self.model.clear()
         self.index.clear()
 
+    def predict(self, step: Predict) -> None:
+        """Predict a prompt's blocks, by its tokens or by their keys."""
+        options: Fields = {
+            name: getattr(step, name)
+            for name in ("worker", "dp_rank", "now", "ttl", "capacity")
+        }
+        space = options_of(step)
+        expected = self.model.predict(step.tokens, **options, **space)
+        if step.now % 2:
+            found = self.index.predict(list(step.tokens), **options, **space)
+        else:
+            size = self.model.block_size
+            keys = kvindex.block_keys(list(step.tokens), block_size=size, **space)
+            found = self.index.predict_keys(keys, **options)
+        same("predict", expected, found)
+
+    def expire(self, step: Expire) -> None:
+        """End what is due."""
+        expected = self.model.expire(step.now)
+        same("expire", expected, self.index.expire(step.now))
+        self.seen["expired"] += expected
+
     # ---- asking ----
 
     def note_situations(self) -> None:
@@ -221,7 +247,7 @@ def whose(step: Batch | Broken) -> Fields:
     return {"pool" if step.pool else "worker": step.worker}
 
 
-def options_of(query: Prompt) -> Fields:
+def options_of(query: Prompt | Predict) -> Fields:
     """Return a prompt's namespace and images as keywords."""
     return {
         "lora_name": query.lora_name,
@@ -239,7 +265,7 @@ def match(duel: Duel, query: Prompt) -> None:
     same("pools", duel.model.pool_depths(query.tokens, **options), found.pools)
     for row in expected:
         duel.seen["rows"] += 1
-        for tier in ("device", "host", "disk", "external", "shared"):
+        for tier in ("device", "host", "disk", "external", "shared", "predicted"):
             duel.seen[f"matched {tier}"] += getattr(row, tier)
 
 

@@ -94,7 +94,40 @@ class Clear:
     """One call of `clear`."""
 
 
-Step = Batch | Broken | Register | Remove | Reset | Attach | Detach | Clear
+@dataclass(frozen=True)
+class Predict:
+    """One call of `predict`."""
+
+    worker: str
+    dp_rank: int
+    tokens: tuple[int, ...]
+    now: float
+    ttl: float = 5.0
+    capacity: int | None = None
+    lora_name: str | None = None
+    cache_salt: str | None = None
+    mm: tuple[Region, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expire:
+    """One call of `expire`."""
+
+    now: float
+
+
+Step = (
+    Batch
+    | Broken
+    | Register
+    | Remove
+    | Reset
+    | Attach
+    | Detach
+    | Clear
+    | Predict
+    | Expire
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from tests.episodes_steps import (
     Clear,
     Detach,
     Episode,
+    Expire,
     Names,
+    Predict,
     Prompt,
     Query,
     Register,
@@ -77,6 +79,9 @@ class World:
             for engine in reversed(self.engines)
         }
         self.names: list[Name] = [1, 2]
+        self.now = 0.0
+        self.predicts = random.choice((0.0, 0.0, 0.05, 0.3))
+        self.capacity = random.choice((None, None, 1, 3, 6))
 
     # ---- prompts ----
 
@@ -196,6 +201,8 @@ class World:
     def step(self) -> Step | None:
         """Draw the next step; None where an engine's batch got lost."""
         random = self.random
+        if random.random() < self.predicts:
+            return self.prediction()
         engine = random.choice(self.engines)
         dice = random.random()
         if dice < 0.88:
@@ -212,6 +219,25 @@ class World:
         if dice < 0.965:
             return Clear()
         return self.attachment() if dice < 0.98 else self.broken(engine)
+
+    def prediction(self) -> Predict | Expire:
+        """Draw a prompt that goes to a worker, or a later time."""
+        random = self.random
+        self.now += random.choice((0, 1, 1, 2))
+        if random.random() < 0.25:
+            return Expire(self.now)
+        prompt = self.prompt()
+        return Predict(
+            random.choice((*WORKERS, "z")),
+            random.choice((0, 0, 1)),
+            prompt.tokens,
+            self.now - random.choice((0, 0, 0, 1)),
+            random.choice((0.0, 2.0, 5.0, 5.0, 10.0)),
+            random.choice((self.capacity, self.capacity, None)),
+            prompt.lora_name,
+            prompt.cache_salt,
+            prompt.mm,
+        )
 
     def attachment(self) -> Attach | Detach:
         """Draw a worker, known or not, that is attached or detached."""

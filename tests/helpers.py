@@ -85,7 +85,7 @@ def rows(
 def check_row(row: kvindex.Match) -> None:
     """Check what holds for every row of a match."""
     own = row.device + row.host + row.disk + row.external
-    assert own + row.shared == row.depth
+    assert own + row.shared + row.predicted == row.depth
 
 
 def depths(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
-from tests.model_match import Answers
+from tests.model_predict import Predictions
 from tests.model_read import (
     FULL_KINDS,
     TIERS,
@@ -71,7 +71,7 @@ class FaultyEventError(Exception):
         self.event = event
 
 
-class Model(Answers):
+class Model(Predictions):
     """The same calls as `kvindex.Indexer`, with batches as lists of `Wire`."""
 
     # ---- workers and pools ----
@@ -144,7 +144,8 @@ class Model(Answers):
             return False
         holders = [copy.holder for copy in self.copies]
         holders += [item.holder for item in self.waiting]
-        anything = holder in self.last_seq or holder in holders
+        predicted = self.predicted.pop(holder, {})
+        anything = holder in self.last_seq or holder in holders or bool(predicted)
         self.copies = [copy for copy in self.copies if copy.holder != holder]
         self.waiting = [item for item in self.waiting if item.holder != holder]
         self.cursors = {
@@ -305,6 +306,8 @@ class Model(Answers):
             for item in self.waiting
             if item.holder != holder or item.store.tier not in tiers
         ]
+        if "device" in tiers:
+            self.predicted.pop(holder, None)
         self.forget_dead_names()
 
     # ---- names ----

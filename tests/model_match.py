@@ -19,7 +19,7 @@ from tests.model_state import POOL, Copy, Holder, State
 Candidate = str | tuple[str, int]
 Masks = dict[str, list[bool]]
 Region = tuple[str, int, int]  # image identifier, first token, length
-PLACES = (*TIERS, "shared")
+PLACES = (*TIERS, "shared", "predicted")
 
 
 class Row(NamedTuple):
@@ -34,6 +34,7 @@ class Row(NamedTuple):
     disk: int
     external: int
     shared: int
+    predicted: int
 
 
 class HolderRow(NamedTuple):
@@ -48,6 +49,7 @@ class HolderRow(NamedTuple):
     seq: int | None
     orphans: int
     duplicates: int
+    predicted: int
 
 
 class PoolRow(NamedTuple):
@@ -86,7 +88,9 @@ class Answers(State):
     def workers(self) -> list[HolderRow]:
         """Return a row for each holder that sent an accepted batch."""
         return [
-            HolderRow._make([*holder, *self.numbers(holder)])
+            HolderRow._make(
+                [*holder, *self.numbers(holder), len(self.predicted.get(holder, ()))]
+            )
             for holder in sorted(self.touched)
             if holder[1] != POOL
         ]
@@ -130,7 +134,7 @@ class Answers(State):
         def ask(holder: Holder) -> list[Row]:
             asked = [(self.masks(holder, path), path) for path in paths]
             return [
-                self.row(holder, masks, self.shared(holder, path), weights, cascade)
+                self.row(holder, masks, self.besides(holder, path), weights, cascade)
                 for masks, path in asked
             ]
 
@@ -157,7 +161,8 @@ class Answers(State):
                 for name in names
             ]
             masks = self.name_masks(holder, names)
-            return [self.row(holder, masks, shared, weights, cascade)]
+            besides = {"shared": shared, "predicted": [False] * len(names)}
+            return [self.row(holder, masks, besides, weights, cascade)]
 
         return self.choose(ask, workers)
 
@@ -217,6 +222,12 @@ class Answers(State):
             for tier in TIERS
         }
 
+    def besides(self, holder: Holder, path: Block) -> Masks:
+        """Return which of a path's blocks count although a holder lacks them."""
+        blocks = self.predicted.get(holder, {})
+        predicted = [path[:end] in blocks for end in range(1, len(path) + 1)]
+        return {"shared": self.shared(holder, path), "predicted": predicted}
+
     def shared(self, holder: Holder, path: Block) -> list[bool]:
         """Return which of a path's blocks any pool has that a worker reaches."""
         shared = [False] * len(path)
@@ -255,13 +266,14 @@ class Answers(State):
         self,
         holder: Holder,
         masks: Masks,
-        shared: list[bool],
+        besides: Masks,
         weights: dict[str, float] | None,
         cascade: bool,  # noqa: FBT001
     ) -> Row:
-        """Count a holder's leading blocks by tier, and those of pools alone."""
-        counts = cascaded(masks) if cascade else nearest(masks | {"shared": shared})
+        """Count a holder's leading blocks by tier, and those it lacks."""
+        counts = cascaded(masks) if cascade else nearest(masks | besides)
         weight = self.weights | (weights or {})
+        weight["predicted"] = weight["device"]
         score = sum(count * weight[place] for place, count in counts.items())
         return Row(*holder, sum(counts.values()), score, *counts.values())
 

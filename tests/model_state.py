@@ -129,6 +129,9 @@ class State:
         self.last_seq: dict[Holder, int] = {}
         self.duplicates: dict[Holder, int] = {}
         self.announced: list[Name] = []
+        # By holder and block, the deadline and the call that set it.
+        self.predicted: dict[Holder, dict[Block, tuple[float, int]]] = {}
+        self.calls = 0
 
     def profile(self, holder: Holder) -> Profile:
         """Return how a holder's events are read."""

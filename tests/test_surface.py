@@ -78,8 +78,18 @@ COLUMNS = (
     "disk",
     "external",
     "shared",
+    "predicted",
 )
-COUNTS = ("depths", "device", "host", "disk", "external", "shared", "dp_ranks")
+COUNTS = (
+    "depths",
+    "device",
+    "host",
+    "disk",
+    "external",
+    "shared",
+    "predicted",
+    "dp_ranks",
+)
 STATE = (
     "worker",
     "dp_rank",
@@ -295,7 +305,7 @@ def test_slices_are_slices_of_the_rows(part: slice) -> None:
 
 def test_a_row_tells_everything() -> None:
     row = matches()[1]
-    expected = ["w2", 7, 2, 1.75, 1, 1, 0, 0, 0]
+    expected = ["w2", 7, 2, 1.75, 1, 1, 0, 0, 0, 0]
     assert [getattr(row, name) for name in COLUMNS] == expected
     assert [type(getattr(row, name)) for name in COLUMNS] == [
         str,
@@ -362,6 +372,7 @@ def test_to_dict_is_plain_columns() -> None:
         "disk": [0, 0, 1, 0],
         "external": [0, 0, 0, 0],
         "shared": [0, 0, 0, 0],
+        "predicted": [0, 0, 0, 0],
     }
     assert tuple(matches().to_dict()) == COLUMNS
 

@@ -166,6 +166,32 @@ class Indexer:
     def reset_pool(self, pool: str) -> bool: ...
     def remove_pool(self, pool: str) -> bool: ...
     def pools(self) -> list[PoolState]: ...
+    def predict(
+        self,
+        tokens: Buffer | Sequence[int],
+        /,
+        *,
+        worker: str,
+        dp_rank: int = 0,
+        ttl: float = 120.0,
+        now: float | None = None,
+        capacity: int | None = None,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
+        mm: Sequence[tuple[str | bytes, int, int]] | None = None,
+    ) -> int: ...
+    def predict_keys(
+        self,
+        local_keys: Buffer | Sequence[int],
+        /,
+        *,
+        worker: str,
+        dp_rank: int = 0,
+        ttl: float = 120.0,
+        now: float | None = None,
+        capacity: int | None = None,
+    ) -> int: ...
+    def expire(self, now: float | None = None) -> int: ...
     def stats(self) -> dict[str, Any]: ...
     def explain(
         self,
@@ -210,6 +236,8 @@ class Matches:
     @property
     def shared(self) -> memoryview[int]: ...
     @property
+    def predicted(self) -> memoryview[int]: ...
+    @property
     def pools(self) -> dict[str, int]: ...
     def best(self, seed: int | None = None) -> Match | None: ...
     def to_dict(self) -> dict[str, list[Any]]: ...
@@ -234,6 +262,7 @@ class Match:
         "disk",
         "external",
         "shared",
+        "predicted",
     )
     def __new__(
         cls,
@@ -246,6 +275,7 @@ class Match:
         disk: int = 0,
         external: int = 0,
         shared: int = 0,
+        predicted: int = 0,
     ) -> Match: ...
     @property
     def worker(self) -> str: ...
@@ -265,6 +295,8 @@ class Match:
     def external(self) -> int: ...
     @property
     def shared(self) -> int: ...
+    @property
+    def predicted(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -326,6 +358,7 @@ class WorkerState:
         "seq",
         "orphans",
         "duplicates",
+        "predicted",
     )
     def __new__(
         cls,
@@ -338,6 +371,7 @@ class WorkerState:
         seq: int | None = None,
         orphans: int = 0,
         duplicates: int = 0,
+        predicted: int = 0,
     ) -> WorkerState: ...
     @property
     def worker(self) -> str: ...
@@ -357,6 +391,8 @@ class WorkerState:
     def orphans(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
+    @property
+    def predicted(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -50,6 +50,7 @@ pub(crate) fn stats<'py>(
             ("holders", stats.holders),
             ("claims", stats.claims),
             ("orphans", stats.orphans),
+            ("predicted", stats.predicted),
             ("runs", stats.runs),
             ("names", stats.names),
             ("bytes", stats.bytes),
@@ -81,6 +82,7 @@ pub(crate) fn explanation<'py>(
         dict.set_item(tier.name(), blocks)?;
     }
     dict.set_item("shared", why.row.shared())?;
+    dict.set_item("predicted", why.row.predicted())?;
     dict.set_item("stop", stop(worker, rank, why))?;
     let tiers: Vec<Vec<&str>> = why.held.iter().map(|held| tiers(*held)).collect();
     dict.set_item("tiers", tiers)?;

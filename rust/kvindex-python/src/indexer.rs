@@ -56,7 +56,7 @@ use crate::state::WorkerState;
 ///     2
 ///     >>> index.match(range(48)).best()
 ///     Match(worker='w0', dp_rank=0, depth=2, score=2.0, device=2, host=0,
-///     disk=0, external=0, shared=0)
+///     disk=0, external=0, shared=0, predicted=0)
 ///     >>> index
 ///     kvindex.Indexer(block_size=16, workers=1, blocks=2)
 #[pyclass(frozen, module = "kvindex")]
@@ -582,7 +582,7 @@ fn sender<'a>(worker: Option<&'a str>, pool: Option<&'a str>) -> PyResult<Sender
     }
 }
 
-fn seed(lora_name: Option<&str>, cache_salt: Option<&str>) -> u64 {
+pub(crate) fn seed(lora_name: Option<&str>, cache_salt: Option<&str>) -> u64 {
     namespace_seed(
         lora_name.unwrap_or_default(),
         cache_salt.unwrap_or_default(),

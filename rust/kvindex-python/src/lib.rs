@@ -26,6 +26,7 @@ mod matches;
 mod misfits;
 mod msgpack;
 mod pools;
+mod predict;
 mod profile;
 mod query;
 mod report;

@@ -29,7 +29,7 @@ use crate::row::Match;
 ///     >>> found = index.match(range(12))
 ///     >>> found
 ///     Matches(1 row, best=Match(worker='w0', dp_rank=0, depth=2, score=2.0,
-///     device=2, host=0, disk=0, external=0, shared=0))
+///     device=2, host=0, disk=0, external=0, shared=0, predicted=0))
 ///     >>> found[0].worker, list(found.depths), found.workers
 ///     ('w0', [2], ('w0',))
 #[pyclass(frozen, sequence, module = "kvindex")]
@@ -161,6 +161,12 @@ impl Matches {
         self.column(py, Row::shared)
     }
 
+    /// How many of each holder's leading blocks are only predicted.
+    #[getter]
+    fn predicted<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, Row::predicted)
+    }
+
     /// How many leading blocks each pool holds itself, by its name.
     ///
     /// Every pool of the index is there, whichever workers reach it. Empty for an
@@ -205,6 +211,7 @@ impl Matches {
             dict.set_item(tier.name(), blocks)?;
         }
         dict.set_item("shared", all().map(Row::shared).collect::<Vec<_>>())?;
+        dict.set_item("predicted", all().map(Row::predicted).collect::<Vec<_>>())?;
         Ok(dict)
     }
 }
@@ -259,7 +266,7 @@ impl Matches {
         Match::new_row(worker, rank, &self.rows[position], &self.weights)
     }
 
-    fn numbers(&self, position: usize) -> [u32; 7] {
+    fn numbers(&self, position: usize) -> [u32; 8] {
         let row = &self.rows[position];
         let [device, host, disk, external] = row.tiers();
         let rank = self.rank(position);
@@ -271,6 +278,7 @@ impl Matches {
             disk,
             external,
             row.shared(),
+            row.predicted(),
         ]
     }
 
@@ -390,15 +398,16 @@ pub(crate) fn _matches(
     pools: Vec<(String, u32)>,
 ) -> PyResult<Matches> {
     let (numbers, rest) = numbers.as_chunks::<4>();
-    let (rows, more) = numbers.as_chunks::<7>();
+    let (rows, more) = numbers.as_chunks::<8>();
     if rows.len() != workers.len() || !rest.is_empty() || !more.is_empty() {
         return Err(PyValueError::new_err("not the pickle of an answer"));
     }
     let mut candidates = Vec::with_capacity(rows.len());
     let mut made = Vec::with_capacity(rows.len());
     for (worker, numbers) in workers.into_iter().zip(rows) {
-        let [rank, _, tiers @ .., shared] = numbers.map(u32::from_le_bytes);
-        made.push(Row::new(u32::MAX, tiers).sharing(shared));
+        let [rank, _, tiers @ .., shared, predicted] = numbers.map(u32::from_le_bytes);
+        let row = Row::new(u32::MAX, tiers).sharing(shared);
+        made.push(row.expecting(predicted));
         candidates.push(Candidate {
             worker: worker.into(),
             rank: Some(rank),

@@ -9,15 +9,16 @@ use crate::value::{self, Reduced};
 
 /// One holder's answer to a query. Immutable; compares by value.
 ///
-/// All numbers but `score` are blocks. `device`, `host`, `disk`, `external` and
-/// `shared` add up to `depth`: each leading block counts on the nearest tier of the
-/// worker that has it, else as shared where a pool has it that the worker reaches.
+/// All numbers but `score` are blocks. `device`, `host`, `disk`, `external`, `shared`
+/// and `predicted` add up to `depth`: each leading block counts on the nearest tier
+/// of the worker that has it, else as shared where a pool has it that the worker
+/// reaches, else as predicted.
 ///
 /// Examples:
 ///     >>> import kvindex
 ///     >>> kvindex.Match("w0", depth=3, score=2.75, device=2, host=1)
 ///     Match(worker='w0', dp_rank=0, depth=3, score=2.75, device=2, host=1,
-///     disk=0, external=0, shared=0)
+///     disk=0, external=0, shared=0, predicted=0)
 #[pyclass(frozen, module = "kvindex", eq)]
 #[derive(PartialEq)]
 pub(crate) struct Match {
@@ -46,10 +47,22 @@ pub(crate) struct Match {
     /// How many of the leading blocks only pools hold.
     #[pyo3(get)]
     shared: u32,
+    /// How many of the leading blocks are only predicted.
+    #[pyo3(get)]
+    predicted: u32,
 }
 
-const FIELDS: [&str; 9] = [
-    "worker", "dp_rank", "depth", "score", "device", "host", "disk", "external", "shared",
+const FIELDS: [&str; 10] = [
+    "worker",
+    "dp_rank",
+    "depth",
+    "score",
+    "device",
+    "host",
+    "disk",
+    "external",
+    "shared",
+    "predicted",
 ];
 
 #[pymethods]
@@ -61,7 +74,8 @@ impl Match {
 
     #[new]
     #[pyo3(signature = (
-        worker, dp_rank=0, depth=0, score=0.0, device=0, host=0, disk=0, external=0, shared=0
+        worker, dp_rank=0, depth=0, score=0.0, device=0, host=0, disk=0, external=0, shared=0,
+        predicted=0
     ))]
     fn new(
         worker: &str,
@@ -73,6 +87,7 @@ impl Match {
         disk: u32,
         external: u32,
         shared: u32,
+        predicted: u32,
     ) -> Self {
         Self {
             worker: worker.into(),
@@ -84,6 +99,7 @@ impl Match {
             disk,
             external,
             shared,
+            predicted,
         }
     }
 
@@ -120,6 +136,7 @@ impl Match {
             disk,
             external,
             shared: row.shared(),
+            predicted: row.predicted(),
         }
     }
 
@@ -134,9 +151,10 @@ impl Match {
             disk,
             external,
             shared,
+            predicted,
         } = self;
         (
-            &**worker, dp_rank, depth, score, device, host, disk, external, shared,
+            &**worker, dp_rank, depth, score, device, host, disk, external, shared, predicted,
         )
             .into_pyobject(py)
     }

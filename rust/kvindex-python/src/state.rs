@@ -15,7 +15,7 @@ use crate::value::{self, Reduced};
 ///     >>> import kvindex
 ///     >>> kvindex.WorkerState("w0", device=2, seq=41)
 ///     WorkerState(worker='w0', dp_rank=0, device=2, host=0, disk=0,
-///     external=0, seq=41, orphans=0, duplicates=0)
+///     external=0, seq=41, orphans=0, duplicates=0, predicted=0)
 #[pyclass(frozen, module = "kvindex", eq)]
 #[derive(PartialEq)]
 pub(crate) struct WorkerState {
@@ -46,9 +46,12 @@ pub(crate) struct WorkerState {
     /// Without a feed a growing number is how a restarted engine looks.
     #[pyo3(get)]
     duplicates: u64,
+    /// How many blocks are predicted, held or not.
+    #[pyo3(get)]
+    predicted: u64,
 }
 
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "worker",
     "dp_rank",
     "device",
@@ -58,6 +61,7 @@ const FIELDS: [&str; 9] = [
     "seq",
     "orphans",
     "duplicates",
+    "predicted",
 ];
 
 #[pymethods]
@@ -69,7 +73,8 @@ impl WorkerState {
 
     #[new]
     #[pyo3(signature = (
-        worker, dp_rank=0, device=0, host=0, disk=0, external=0, seq=None, orphans=0, duplicates=0
+        worker, dp_rank=0, device=0, host=0, disk=0, external=0, seq=None, orphans=0, duplicates=0,
+        predicted=0
     ))]
     fn new(
         worker: &str,
@@ -81,6 +86,7 @@ impl WorkerState {
         seq: Option<u64>,
         orphans: u64,
         duplicates: u64,
+        predicted: u64,
     ) -> Self {
         Self {
             worker: worker.into(),
@@ -92,6 +98,7 @@ impl WorkerState {
             seq,
             orphans,
             duplicates,
+            predicted,
         }
     }
 
@@ -126,9 +133,10 @@ impl WorkerState {
             seq,
             orphans,
             duplicates,
+            predicted,
         } = self;
         (
-            &**worker, dp_rank, device, host, disk, external, seq, orphans, duplicates,
+            &**worker, dp_rank, device, host, disk, external, seq, orphans, duplicates, predicted,
         )
             .into_pyobject(py)
     }
@@ -147,6 +155,7 @@ impl From<HolderState> for WorkerState {
             seq: state.seq,
             orphans: state.orphans,
             duplicates: state.duplicates,
+            predicted: state.predicted,
         }
     }
 }

@@ -377,6 +377,19 @@ impl Counts {
         self.special == Special::All
     }
 
+    /// Has a holder's row counted from the copies of all claims where it does not
+    /// have so many blocks; whether it does not.
+    pub(crate) fn expect(&mut self, holder: u32, blocks: u32) -> bool {
+        let row = self.find_or_make(holder);
+        let Some(row) = row.filter(|&row| self.rows[row].depth() < blocks) else {
+            return false;
+        };
+        self.make_room(row + 1);
+        self.marks[row] = SPECIAL;
+        self.special = self.special.max(Special::Some);
+        true
+    }
+
     /// Whether a holder's row is counted from the copies of all claims.
     pub(crate) fn is_special(&self, holder: u32) -> bool {
         match self.find(holder) {
@@ -407,7 +420,7 @@ impl Counts {
         if self.wanted.is_some() {
             self.retain(|row| row.depth() > 0);
         } else if self.shallow || self.has_special() {
-            self.retain(|row| row.own() > 0);
+            self.retain(|row| row.claimed() > 0);
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Row {
     pub(crate) reach: [u32; 4],
     /// How many leading blocks only pools hold.
     shared: u32,
+    /// How many leading blocks are only predicted.
+    predicted: u32,
 }
 
 impl Default for Row {
@@ -74,6 +76,7 @@ impl Row {
             holder,
             reach: [device, two, three, three + external],
             shared: 0,
+            predicted: 0,
         }
     }
 
@@ -83,9 +86,15 @@ impl Row {
         Self { shared, ..self }
     }
 
-    /// How many leading blocks it holds, or pools for it.
+    /// The same row with that many blocks predicted besides.
+    #[must_use]
+    pub const fn expecting(self, predicted: u32) -> Self {
+        Self { predicted, ..self }
+    }
+
+    /// How many leading blocks it holds, or pools for it, or is expected to hold.
     pub const fn depth(&self) -> u32 {
-        self.own() + self.shared
+        self.own() + self.shared + self.predicted
     }
 
     /// How many of them it holds itself.
@@ -93,9 +102,19 @@ impl Row {
         self.reach[3]
     }
 
+    /// How many of them it holds itself, or is expected to.
+    pub(crate) const fn claimed(&self) -> u32 {
+        self.own() + self.predicted
+    }
+
     /// How many of them only pools hold.
     pub const fn shared(&self) -> u32 {
         self.shared
+    }
+
+    /// How many of them neither it nor a pool holds, but were predicted.
+    pub const fn predicted(&self) -> u32 {
+        self.predicted
     }
 
     /// How many of them lie nearest on each tier of its own.
@@ -125,12 +144,16 @@ impl Row {
                 (high >> 32) as u32,
             ],
             shared: 0,
+            predicted: 0,
         }
     }
 
-    /// The sum of each tier's blocks times its weight.
+    /// The sum of each tier's blocks times its weight; predicted ones weigh as
+    /// those on the device.
     pub fn score(&self, weights: &Weights) -> f64 {
-        let tiers = self.tiers().into_iter().chain([self.shared]);
+        let [device, host, disk, external] = self.tiers();
+        let tiers = [device + self.predicted, host, disk, external, self.shared];
+        let tiers = tiers.into_iter();
         let terms = tiers.zip(weights);
         terms
             .map(|(blocks, weight)| f64::from(blocks) * weight)
@@ -187,6 +210,8 @@ pub struct HolderState {
     pub rank: u32,
     /// Distinct blocks held on each tier.
     pub tiers: [u64; 4],
+    /// Blocks that are predicted.
+    pub predicted: u64,
     /// The number of the last batch of any source.
     pub seq: Option<u64>,
     /// Blocks that wait for their parent.
@@ -249,6 +274,8 @@ pub struct Stats {
     pub claims: u64,
     /// Blocks that wait for their parent.
     pub orphans: u64,
+    /// Distinct blocks that are predicted of anybody, held or not.
+    pub predicted: u64,
     /// Runs.
     pub runs: u64,
     /// Names that are bound to blocks.

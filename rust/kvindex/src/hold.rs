@@ -255,5 +255,8 @@ impl Writer {
             self.store.outdate();
         }
         self.drop_waiting(holder, Some(tier));
+        if tier == Tier::Device {
+            self.predictions.forget(holder);
+        }
     }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::error::{ConfigError, DecodeError, Forked, RegisterError};
 use crate::event::{Batch, Name};
-use crate::found::{
-    Blocks, Candidate, Explanation, Found, HolderState, Options, PoolState, Row, Stats,
-};
+use crate::found::{Blocks, Candidate, Found, HolderState, Options, PoolState, Row, Stats};
 use crate::holder::{Holder, Sender};
 use crate::keys::Keys;
+use crate::predict::{Moment, Prediction};
 use crate::prepare::{MAX_UNIT, Prepared};
 use crate::profile::Profile;
 use crate::query::{How, Walk};
@@ -61,8 +60,10 @@ pub struct Origin<'a> {
 #[derive(Debug)]
 pub struct Index {
     config: Config,
-    shared: Arc<Shared>,
-    roster: Arc<Roster>,
+    pub(crate) shared: Arc<Shared>,
+    /// What is predicted, in a structure of its own.
+    pub(crate) predicted: Arc<Shared>,
+    pub(crate) roster: Arc<Roster>,
     writer: Mutex<Writer>,
 }
 
@@ -79,14 +80,16 @@ impl Index {
                 "block_size must be 1 to {MAX_BLOCK_SIZE}, not {size}"
             )));
         }
-        let shared = Arc::new(Shared::default());
+        let [shared, predicted] = [(); 2].map(|()| Arc::new(Shared::default()));
         // Queries look at the first page of members before there is any.
         shared.members.make(0);
+        predicted.members.make(0);
         let roster = Arc::new(Roster::default());
-        let writer = Writer::new(shared.clone(), roster.clone(), &config);
+        let writer = Writer::new(shared.clone(), predicted.clone(), roster.clone(), &config);
         Ok(Self {
             config,
             shared,
+            predicted,
             roster,
             writer: Mutex::new(writer),
         })
@@ -98,7 +101,7 @@ impl Index {
     }
 
     /// The writer, once it is free.
-    fn write(&self) -> Result<MutexGuard<'_, Writer>, Forked> {
+    pub(crate) fn write(&self) -> Result<MutexGuard<'_, Writer>, Forked> {
         let process = u64::from(std::process::id());
         let guard = match self.writer.try_lock() {
             Ok(guard) => guard,
@@ -112,7 +115,9 @@ impl Index {
             }
             Err(TryLockError::Poisoned(_)) => panicked(),
         };
-        self.shared.process.store(process, Ordering::Relaxed);
+        for shared in [&self.shared, &self.predicted] {
+            shared.process.store(process, Ordering::Relaxed);
+        }
         Ok(guard)
     }
 
@@ -187,6 +192,38 @@ impl Index {
     pub fn detach(&self, worker: &str, pool: &str) -> Result<bool, Forked> {
         let _writer = self.write()?;
         Ok(self.roster.detach(worker, pool))
+    }
+
+    /// Predicts that a worker will hold the leading blocks of a prompt; returns
+    /// how many. Those of a worker that would be ignored are none.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`].
+    pub fn predict(
+        &self,
+        blocks: &Blocks<'_>,
+        worker: &str,
+        rank: u32,
+        prediction: Prediction,
+    ) -> Result<u64, Forked> {
+        let size = self.config.block_size as usize;
+        let mut keys = Keys::new(blocks, size, false, Vec::new());
+        let keys = keys.all();
+        let mut writer = self.write()?;
+        let predicted = writer.predict(worker, rank, keys, prediction);
+        writer.publish();
+        Ok(predicted)
+    }
+
+    /// Ends predictions whose deadline is not after `now`; returns how many blocks
+    /// of holders that are.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`].
+    pub fn expire(&self, now: Moment) -> Result<u64, Forked> {
+        Ok(self.write()?.predictions.expire(now))
     }
 
     /// Forgets a worker and ends its epoch; whether there was anything.
@@ -332,7 +369,7 @@ impl Index {
         if options.candidates.is_none() && (pooled || walk.counts.is_pooled()) {
             // Pools count in both walks for whoever has a row by either.
             let found = rows.iter().chain(walk.counts.rows());
-            let found = found.filter(|row| row.own() > 0).map(|row| row.holder);
+            let found = found.filter(|row| row.claimed() > 0).map(|row| row.holder);
             let found: BTreeSet<u32> = found.collect();
             walk.counts.want(found.into_iter());
             self.walk_kind(blocks, options, false, walk)?;
@@ -358,6 +395,9 @@ impl Index {
             cascading: options.cascade,
             exhaustive: false,
         };
+        if !pairs && !options.cascade && self.predicted.blocks.load(Ordering::Relaxed) > 0 {
+            walk.predict(&self.predicted, &self.roster, &mut keys)?;
+        }
         let done = walk.run(&self.shared, &self.roster, &mut keys, how);
         walk.keys = keys.into_scratch();
         done
@@ -392,8 +432,8 @@ impl Index {
     /// [`Forked`].
     pub fn holders(&self) -> Result<Vec<HolderState>, Forked> {
         let writer = self.write()?;
-        let all = writer.holders.iter().map(|(_, holder)| holder);
-        Ok(all.filter(|holder| !holder.pool).map(state).collect())
+        let workers = writer.holders.iter().filter(|(_, holder)| !holder.pool);
+        Ok(workers.map(|(holder, _)| writer.state(holder)).collect())
     }
 
     /// Every known pool.
@@ -417,6 +457,7 @@ impl Index {
         writer.finish_sweep();
         writer.publish();
         let (bytes, reserve) = writer.store.bytes();
+        let (predicted_bytes, predicted_reserve) = writer.predictions.bytes();
         let held = writer.holders.iter().map(|(_, holder)| holder.held);
         let (workers, pools) = writer.holders.parties();
         Ok(Stats {
@@ -426,10 +467,11 @@ impl Index {
             holders: writer.holders.iter().count() as u64,
             claims: held.flatten().sum(),
             orphans: writer.orphans.blocks(),
+            predicted: writer.predictions.total(),
             runs: u64::from(writer.store.runs().0),
             names: writer.store.places.len() as u64,
-            bytes: (bytes + writer.members.bytes()) as u64,
-            reserve: reserve as u64,
+            bytes: (bytes + writer.members.bytes() + predicted_bytes) as u64,
+            reserve: (reserve + predicted_reserve) as u64,
             totals: writer.totals.clone(),
         })
     }
@@ -452,73 +494,10 @@ impl Index {
         let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed);
         (load(&self.shared.workers), load(&self.shared.blocks))
     }
-
-    /// Why a holder's answer is what it is.
-    ///
-    /// # Errors
-    ///
-    /// [`Forked`].
-    pub fn explain(
-        &self,
-        blocks: &Blocks<'_>,
-        worker: &str,
-        rank: u32,
-        walk: &mut Walk,
-    ) -> Result<Explanation, Forked> {
-        let writer = self.write()?;
-        let size = self.config.block_size as usize;
-        let holder = writer.holders.find(Sender::Worker(worker), rank);
-        self.roster.refresh(&mut walk.names);
-        walk.counts.want(holder.into_iter());
-        walk.begin();
-        let mut best = Explanation::default();
-        for pairs in [false, true] {
-            let mut keys = Keys::new(blocks, size, pairs, Vec::new());
-            let how = How {
-                pairs,
-                exhaustive: true,
-                ..How::default()
-            };
-            walk.run(&self.shared, &self.roster, &mut keys, how)?;
-            let found = holder.and_then(|holder| walk.counts.find(holder));
-            let row = found.map(|at| walk.counts.rows()[at]);
-            let row = row.unwrap_or_else(|| Row::default().sharing(walk.shared(worker)));
-            let known = u64::from(walk.known());
-            let reach = walk.names.reach(worker);
-            if !pairs || (row.depth(), known) > (best.row.depth(), best.known) {
-                best = Explanation {
-                    blocks: keys.total() as u64,
-                    known,
-                    row,
-                    held: walk.held(&self.shared, holder, reach),
-                    pools: Vec::new(),
-                    state: holder.map(|holder| state(writer.holders.get(holder))),
-                };
-            }
-        }
-        walk.note_depths();
-        let reach = walk.names.reach(worker);
-        let reached = walk.names.pools().iter();
-        let reached = reached.filter(|pool| reach.is_none_or(|reach| reach.contains(&pool.1)));
-        let reached = reached.map(|(pool, holder)| (pool.clone(), walk.depth(*holder)));
-        best.pools = reached.collect();
-        Ok(best)
-    }
 }
 
 fn panicked() -> ! {
     panic!("a batch panicked while it was applied: the index is of no use")
-}
-
-fn state(holder: &Holder) -> HolderState {
-    HolderState {
-        worker: holder.name.clone(),
-        rank: holder.rank,
-        tiers: holder.held,
-        seq: holder.seq,
-        orphans: holder.waiting.blocks,
-        duplicates: holder.duplicates,
-    }
 }
 
 fn pool_state(holder: &Holder) -> PoolState {

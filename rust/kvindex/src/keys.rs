@@ -113,6 +113,15 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// All keys.
+    pub(crate) fn all(&mut self) -> &[u64] {
+        self.reach(self.total);
+        match self.source {
+            Source::Chain(keys) => keys,
+            _ => &self.computed,
+        }
+    }
+
     /// The scratch memory back.
     pub(crate) fn into_scratch(self) -> Vec<u64> {
         self.computed

@@ -29,7 +29,7 @@ mod credit;
 pub mod decode;
 pub mod error;
 pub mod event;
-
+mod explain;
 mod found;
 mod head;
 mod hold;
@@ -46,6 +46,7 @@ mod namespace;
 mod orphan;
 mod place;
 mod pool;
+mod predict;
 mod prepare;
 mod probing;
 pub mod profile;
@@ -67,6 +68,7 @@ pub use found::{
 };
 pub use holder::Sender;
 pub use index::{Config, Index, MAX_BLOCK_SIZE, Origin};
+pub use predict::{Moment, Prediction};
 pub use prepare::Prepared;
 pub use query::Walk;
 pub use report::{Report, Status, Totals};

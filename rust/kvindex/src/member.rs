@@ -45,7 +45,7 @@ const POOL: u64 = 1 << 27;
 const ROLE: u64 = 3 << 28;
 
 impl Identity {
-    fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         let low = ((self.tier as u32) << 30) | ((self.role as u32) << 28) | self.chunk;
         let pool = if self.pool { POOL } else { 0 };
         (u64::from(self.holder) << 32) | u64::from(low) | pool

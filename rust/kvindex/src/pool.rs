@@ -54,15 +54,21 @@ impl Pools {
         }
     }
 
-    /// The row of a holder with blocks of its own.
-    pub(crate) fn row(&self, holder: u32, own: &Tiers, reach: Reach<'_>) -> Row {
+    /// The row of a holder with blocks of its own, and so many that are predicted.
+    pub(crate) fn row(&self, holder: u32, own: &Tiers, reach: Reach<'_>, predicted: u32) -> Row {
         let [one, two, three, four] = own.each_ref().map(Vec::as_slice);
-        let counted = match reach {
-            None => nearest([one, two, three, four, &self.all]),
-            Some(reached) => nearest([one, two, three, four, &self.reached(reached)]),
+        let reached = reach.map(|reached| self.reached(reached));
+        let pools = reached.as_ref().unwrap_or(&self.all);
+        let expected = 0..predicted;
+        let expected = if predicted > 0 {
+            std::slice::from_ref(&expected)
+        } else {
+            &[]
         };
-        let [device, host, disk, external, shared] = counted;
-        Row::new(holder, [device, host, disk, external]).sharing(shared)
+        let counted = nearest([one, two, three, four, pools, expected]);
+        let [device, host, disk, external, shared, predicted] = counted;
+        let row = Row::new(holder, [device, host, disk, external]);
+        row.sharing(shared).expecting(predicted)
     }
 
     fn reached(&self, reached: &[u32]) -> Vec<Range<u32>> {

@@ -29,7 +29,7 @@ use crate::pool::Pools;
 use crate::roster::{Names, Reach, Roster};
 use crate::run::Shared;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use crate::tally::cascade;
+use crate::tally::{Tiers, cascade};
 use crate::version::{self, Patience};
 
 /// A part of the query that lies in one run.
@@ -68,6 +68,10 @@ pub struct Walk {
     pub(crate) credits: Credits,
     /// What pools hold: by single blocks, and by pairs.
     pools: [Pools; 2],
+    /// Who is expected to hold any leading blocks, and how many; by holder.
+    predicted: Vec<(u32, u32)>,
+    /// Memory for the walk that finds that out.
+    other: Option<Box<Walk>>,
     /// Whether they hold anything of the query.
     pooled: bool,
     /// The pools that hold any leading blocks, and how many.
@@ -85,6 +89,7 @@ impl Walk {
     /// Begins another query.
     #[inline]
     pub(crate) fn begin(&mut self) {
+        self.predicted.clear();
         if self.pooled {
             self.forget_pools();
         }
@@ -111,7 +116,11 @@ impl Walk {
         if self.pooled {
             self.pools[usize::from(how.pairs)].clear();
         }
-        self.walk(shared, keys, how.cascading, how.exhaustive)?;
+        self.walk(shared, keys, how)?;
+        if !how.pairs && self.expect() {
+            // Whoever is expected to hold more may hold what comes next.
+            self.walk(shared, keys, how)?;
+        }
         if self.counts.has_special() {
             let mut credits = std::mem::take(&mut self.credits);
             self.gather(shared, &mut credits);
@@ -122,6 +131,33 @@ impl Walk {
             self.settle(usize::from(how.pairs), how.cascading);
         }
         Ok(())
+    }
+
+    /// Has rows counted from credits that predictions add to; whether any has.
+    fn expect(&mut self) -> bool {
+        let mut any = false;
+        for &(holder, blocks) in &self.predicted {
+            any |= self.counts.expect(holder, blocks);
+        }
+        any
+    }
+
+    /// Finds who is expected to hold any leading blocks.
+    pub(crate) fn predict(
+        &mut self,
+        shared: &Shared,
+        roster: &Roster,
+        keys: &mut Keys<'_>,
+    ) -> Result<(), Forked> {
+        let mut other = self.other.take().unwrap_or_default();
+        let done = other.run(shared, roster, keys, How::default());
+        let rows = other.counts.rows().iter();
+        let rows = rows.map(|row| (row.holder, row.depth()));
+        self.predicted.clear();
+        self.predicted.extend(rows.filter(|row| row.1 > 0));
+        self.predicted.sort_unstable();
+        self.other = Some(other);
+        done
     }
 
     /// Counts rows from credits alone, whoever has any.
@@ -148,13 +184,19 @@ impl Walk {
                 .get(holder)
                 .and_then(|(worker, _)| names.reach(worker))
         };
-        counts.begin_special(|holder| Row::new(holder, [0; 4]).sharing(pools.depth(reach(holder))));
-        self.credits.each(false, |holder, tiers| {
-            counts.set_special(if cascading {
+        // Prompts of pairs are predicted by single blocks.
+        let predicted = if kind == 0 { &self.predicted[..] } else { &[] };
+        let row = |holder, tiers: &Tiers| {
+            if cascading {
                 Row::new(holder, cascade(tiers))
             } else {
-                pools.row(holder, tiers, reach(holder))
-            });
+                pools.row(holder, tiers, reach(holder), expected(predicted, holder))
+            }
+        };
+        let nothing = Tiers::default();
+        counts.begin_special(|holder| row(holder, &nothing));
+        self.credits.each(false, |holder, tiers| {
+            counts.set_special(row(holder, tiers));
         });
     }
 
@@ -189,14 +231,8 @@ impl Walk {
         }
     }
 
-    fn walk(
-        &mut self,
-        shared: &Shared,
-        keys: &mut Keys<'_>,
-        all_special: bool,
-        exhaustive: bool,
-    ) -> Result<(), Forked> {
-        let (mut at, total) = (0, keys.total());
+    fn walk(&mut self, shared: &Shared, keys: &mut Keys<'_>, how: How) -> Result<(), Forked> {
+        let (mut at, total) = (self.known() as usize, keys.total());
         let mut patience = Patience::default();
         while at < total {
             let key = keys.get(at);
@@ -210,9 +246,9 @@ impl Walk {
             at = segment.end() as usize;
             let words = &self.words[segment.words.clone()];
             let counts = &mut self.counts;
-            let going_on = counts.segment(shared, words, segment.stretch, all_special);
+            let going_on = counts.segment(shared, words, segment.stretch, how.cascading);
             self.segments.push(segment);
-            if !(going_on || exhaustive) {
+            if !(going_on || how.exhaustive) {
                 break;
             }
         }
@@ -312,6 +348,11 @@ impl Walk {
         }
         held
     }
+}
+
+fn expected(predicted: &[(u32, u32)], holder: u32) -> u32 {
+    let at = predicted.binary_search_by_key(&holder, |row| row.0);
+    at.map_or(0, |at| predicted[at].1)
 }
 
 /// The blocks of the query that a claim credits its holder.

@@ -6,6 +6,7 @@ use crate::event::{Name, Tier};
 use crate::holder::{Holders, Sender, Waiting};
 use crate::member::Members;
 use crate::orphan::Orphans;
+use crate::predict::Predictions;
 use crate::profile::Profile;
 use crate::report::Totals;
 use crate::roster::{self, Roster};
@@ -24,6 +25,7 @@ pub(crate) struct Writer {
     pub(crate) members: Members,
     pub(crate) holders: Holders,
     pub(crate) orphans: Orphans,
+    pub(crate) predictions: Predictions,
     /// Names that blocks were stored under since orphans were last looked at.
     pub(crate) announced: Vec<Name>,
     pub(crate) roster: Arc<Roster>,
@@ -40,12 +42,18 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, roster: Arc<Roster>, config: &crate::Config) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        predicted: Arc<Shared>,
+        roster: Arc<Roster>,
+        config: &crate::Config,
+    ) -> Self {
         Self {
             store: Store::new(shared),
             members: Members::default(),
             holders: Holders::default(),
             orphans: Orphans::default(),
+            predictions: Predictions::new(predicted),
             announced: Vec::new(),
             roster,
             totals: Totals::default(),
@@ -91,7 +99,7 @@ impl Writer {
         };
         let mut known = party.epoch.is_some();
         for (_, holder) in party.ranks.clone() {
-            known |= self.holders.get(holder).is_used();
+            known |= self.is_used(holder);
             self.drop_all(holder);
             self.roster.set(holder, None);
             self.ended.push(holder);
@@ -104,7 +112,7 @@ impl Writer {
     /// Forgets what one holder holds, its cursors and what waits of it; whether
     /// there was anything.
     pub(crate) fn reset(&mut self, holder: u32) -> bool {
-        let used = self.holders.get(holder).is_used();
+        let used = self.is_used(holder);
         self.drop_all(holder);
         let holder = self.holders.get_mut(holder);
         holder.groups = crate::holder::Groups::default();
@@ -113,6 +121,11 @@ impl Writer {
         holder.duplicates = 0;
         self.sweep(SWEEP_RUNS);
         used
+    }
+
+    /// Whether a holder is more than a name.
+    fn is_used(&self, holder: u32) -> bool {
+        self.holders.get(holder).is_used() || self.predictions.blocks(holder) > 0
     }
 
     fn drop_all(&mut self, holder: u32) {

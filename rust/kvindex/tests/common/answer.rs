@@ -245,6 +245,7 @@ impl Model {
     /// The state of every worker's rank.
     pub(crate) fn states(&self) -> Vec<HolderState> {
         let states = self.keys().map(|key| HolderState {
+            predicted: 0,
             worker: key.0.as_str().into(),
             rank: key.1,
             tiers: self.held_on(key),
