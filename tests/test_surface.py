@@ -317,6 +317,7 @@ def test_a_row_tells_everything() -> None:
         int,
         int,
         int,
+        int,
     ]
 
 
