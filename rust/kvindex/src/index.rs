@@ -10,6 +10,7 @@ use crate::found::{
 };
 use crate::holder::{Holder, Sender};
 use crate::keys::Keys;
+use crate::namespace::Family;
 use crate::prepare::{MAX_UNIT, Prepared};
 use crate::profile::Profile;
 use crate::query::{How, Walk};
@@ -322,7 +323,7 @@ impl Index {
     ) -> Result<(), Forked> {
         walk.begin();
         self.walk_kind(blocks, options, false, walk)?;
-        let pairs = self.shared.pair_runs.load(Ordering::Relaxed) > 0;
+        let pairs = self.lives(Family::Pair);
         if !(pairs && matches!(blocks, Blocks::Tokens { .. })) {
             return Ok(());
         }
@@ -343,6 +344,18 @@ impl Index {
         Ok(())
     }
 
+    /// Whether anybody holds blocks of a family of keys.
+    fn lives(&self, family: Family) -> bool {
+        self.shared.families[family as usize].load(Ordering::Relaxed) > 0
+    }
+
+    /// The query's keys of the family that counts together with single blocks.
+    fn others<'a>(&self, blocks: &Blocks<'a>, pairs: bool) -> Option<Keys<'a>> {
+        let asked = !pairs && self.lives(Family::FlexKv);
+        let size = self.config.block_size as usize;
+        asked.then(|| Keys::flexkv(blocks, size)).flatten()
+    }
+
     fn walk_kind(
         &self,
         blocks: &Blocks<'_>,
@@ -358,7 +371,8 @@ impl Index {
             cascading: options.cascade,
             exhaustive: false,
         };
-        let done = walk.run(&self.shared, &self.roster, &mut keys, how);
+        let others = self.others(blocks, pairs);
+        let done = walk.run(&self.shared, &self.roster, &mut keys, others, how);
         walk.keys = keys.into_scratch();
         done
     }
@@ -479,7 +493,8 @@ impl Index {
                 exhaustive: true,
                 ..How::default()
             };
-            walk.run(&self.shared, &self.roster, &mut keys, how)?;
+            let others = self.others(blocks, pairs);
+            walk.run(&self.shared, &self.roster, &mut keys, others, how)?;
             let found = holder.and_then(|holder| walk.counts.find(holder));
             let row = found.map(|at| walk.counts.rows()[at]);
             let row = row.unwrap_or_else(|| Row::default().sharing(walk.shared(worker)));

@@ -79,7 +79,7 @@ pub struct Walk {
 impl Walk {
     /// Blocks of the query that the last walk found in the index.
     pub(crate) fn known(&self) -> u32 {
-        self.segments.last().map_or(0, Segment::end)
+        self.segments.iter().map(Segment::end).max().unwrap_or(0)
     }
 
     /// Begins another query.
@@ -97,12 +97,14 @@ impl Walk {
         self.depths.clear();
     }
 
-    /// Walks the query that `keys` holds and counts its rows.
+    /// Walks the query that `keys` holds, and `others` by keys of another family,
+    /// and counts its rows.
     pub(crate) fn run(
         &mut self,
         shared: &Shared,
         roster: &Roster,
         keys: &mut Keys<'_>,
+        others: Option<Keys<'_>>,
         how: How,
     ) -> Result<(), Forked> {
         self.words.clear();
@@ -111,7 +113,12 @@ impl Walk {
         if self.pooled {
             self.pools[usize::from(how.pairs)].clear();
         }
-        self.walk(shared, keys, how.cascading, how.exhaustive)?;
+        // Blocks of the other family may go on where these end.
+        let exhaustive = how.exhaustive || others.is_some();
+        self.walk(shared, keys, how.cascading, exhaustive)?;
+        if let Some(mut others) = others {
+            self.walk_others(shared, &mut others)?;
+        }
         if self.counts.has_special() {
             let mut credits = std::mem::take(&mut self.credits);
             self.gather(shared, &mut credits);
@@ -215,6 +222,29 @@ impl Walk {
             if !(going_on || exhaustive) {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Walks a query by keys of another family: nothing is counted on the way, and
+    /// all at the end where anything was found.
+    fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
+        let before = self.segments.len();
+        let (mut at, mut patience) = (0, Patience::default());
+        while at < keys.total() {
+            let key = keys.get(at);
+            let found = shared.heads.find(&shared.arena, key, &shared.process)?;
+            let Some(run) = found else { break };
+            match self.read(shared, keys, run, at)? {
+                Some(segment) => {
+                    at = segment.end() as usize;
+                    self.segments.push(segment);
+                }
+                None => patience.wait(&shared.process)?,
+            }
+        }
+        if self.segments.len() > before {
+            self.counts.make_all_special();
         }
         Ok(())
     }
