@@ -24,9 +24,9 @@ from tests.episodes_steps import (
     Step,
 )
 from tests.episodes_wire import payload
-from tests.model import FaultyEventError, Model
+from tests.model import Model
 from tests.model_match import HolderRow, PoolRow, Row
-from tests.model_read import Fields, low
+from tests.model_read import FaultyEventError, Fields, low
 from tests.model_state import POOL, Party, Report
 
 UNKNOWN_EPOCH = 2**62
@@ -211,6 +211,7 @@ class Duel:
                 "with shared names": len({each[:2] for each in own}) < len(own),
                 "with waiting": bool(self.model.waiting),
                 "with taken waiting": any(item.taken for item in self.model.waiting),
+                "with flexkv": any(copy.block[0].family for copy in copies),
                 "with pools": any(copy.holder[1] == POOL for copy in copies),
                 "with attached": bool(self.model.attached),
             }

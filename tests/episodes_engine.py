@@ -10,6 +10,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from random import Random
 
+import xxhash
+
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
 from tests.model_match import Region
 from tests.model_read import SALT_MARK, TIERS, Anything, Fields, Name, Wire
@@ -47,6 +49,8 @@ LAYOUTS = (
     "sglang-6",
 )
 
+
+FLEXKV_TIERS = ("host", "disk")
 
 NO_TOKENS: tuple[Anything, ...] = ([], [], None)
 
@@ -100,6 +104,8 @@ class Engine:
     def name(self, chain: Chain, depth: int, tier: str = "device") -> Name:
         """Return what the engine calls a chain's block number `depth`."""
         end = depth * self.block_size
+        if self.offload == "flexkv" and tier in FLEXKV_TIERS:
+            return flexkv_name(chain.tokens[:end], self.form)
         tokens = chain.tokens[: end + self.pairs]
         images = tuple(region for region in chain.mm if region[1] < end)
         key: object = (chain.lora, chain.salt, tokens, images, self.pairs)
@@ -224,6 +230,21 @@ class Engine:
         fields, given = layout_of(self.layout, event)
         return Wire(BlockStored(**given), fields, {}, random.randrange(1000))
 
+    def inserted(self, random: Random, chain: Chain, depth: int, tier: str) -> Wire:
+        """Tell of a whole prefix on a tier by the names that FlexKV computes."""
+        names = [self.name(chain, end, tier) for end in range(1, depth + 1)]
+        self.residents += [
+            Resident(tier, chain, end, name) for end, name in enumerate(names, 1)
+        ]
+        event = BlockStored(
+            [name % 2**64 if isinstance(name, int) else name for name in names],
+            [],
+            block_size=random.choice((self.block_size,) * 5 + (2 * self.block_size,)),
+            medium=random.choice(MEDIA[tier]),
+        )
+        fields, given = layout_of(self.layout, event)
+        return Wire(BlockStored(**given), fields, {}, random.randrange(1000))
+
     def removed(
         self,
         random: Random,
@@ -285,6 +306,8 @@ class Engine:
             return []
         item = random.choice(residents)
         chain, depth = item.chain, item.depth
+        if self.offload == "flexkv" and tier in FLEXKV_TIERS:
+            return [self.inserted(random, chain, depth, tier)]
         if self.offload == "names" and tier != "device":
             chosen = random.sample(residents, min(len(residents), 2))
             names = [self.name(each.chain, each.depth, tier) for each in chosen]
@@ -336,6 +359,12 @@ class Engine:
         if dice < 0.96:
             return self.evict(random)
         return self.wipe(random)
+
+
+def flexkv_name(tokens: Iterable[int], form: str) -> Name:
+    """Return what FlexKV calls the block that ends with these tokens."""
+    packed = b"".join(token.to_bytes(8, "little") for token in tokens)
+    return shaped(xxhash.xxh64(packed, seed=0).digest(), form, "host")
 
 
 def shaped(digest: bytes, form: str, tier: str) -> Name:

@@ -142,7 +142,7 @@ class World:
             pairs=random.random() < 0.12,
             unit=random.choice((1, 1, 1, 2, 2, 3)),
             coarse=random.random() < 0.2,
-            offload=random.choice(("tokens", "tokens", "names")),
+            offload=random.choice(("tokens", "tokens", "names", "flexkv")),
             hybrid=layout in ("vllm", "vllm-12") and random.random() < 0.2,
             root=0 if random.random() < 0.1 else None,
             as_objects=layout in ("vllm", "sglang") and random.random() < 0.5,
@@ -158,6 +158,8 @@ class World:
         settings: Fields = {
             "profile": random.choice((family, family, family, "auto", "vllm", "sglang"))
         }
+        if random.random() < (0.9 if engine.offload == "flexkv" else 0.05):
+            settings["profile"] = "flexkv"
         if random.random() < 0.25:
             choices = ((), ("device",), ("host",), ("device", "host", "disk"), TIERS)
             settings["clears"] = random.choice(choices)

@@ -23,10 +23,14 @@ from tests.model_read import (
     Store,
     Unreadable,
     Wire,
+    flexkv_content,
     hash_count,
     hashes_of,
     is_pairs,
+    low,
+    lower_keys,
     pages_of,
+    raise_first_fault,
     same_name,
     structural_fault,
     tier_of,
@@ -62,15 +66,6 @@ class Refused:
 AMBIGUOUS = Refused()
 
 
-class FaultyEventError(Exception):
-    """What `strict=True` raises: `event` is the position in the batch."""
-
-    def __init__(self, event: int) -> None:
-        """Remember which event it was."""
-        super().__init__(f"event {event}")
-        self.event = event
-
-
 class Model(Predictions):
     """The same calls as `kvindex.Indexer`, with batches as lists of `Wire`."""
 
@@ -88,7 +83,10 @@ class Model(Predictions):
     def enroll(self, who: Party, settings: dict[str, Anything]) -> int:
         """Set a profile; return the epoch."""
         given = {key: value for key, value in settings.items() if value is not None}
-        self.profiles[who] = Profile(kind=given.pop("profile"), **given)
+        kind = given.pop("profile")
+        if kind == "flexkv":
+            given = {"copies": ("device",)} | given
+        self.profiles[who] = Profile(kind=kind, **given)
         if who not in self.epochs:
             self.last_epoch += 1
             self.epochs[who] = self.last_epoch
@@ -296,6 +294,8 @@ class Model(Predictions):
             tiers = ("device", "host")
             if of == 2:
                 tiers = ("device",) if number == 1 else ("host", "disk")
+        elif profile.kind == "flexkv":
+            tiers = ("device",)
         self.copies = [
             copy
             for copy in self.copies
@@ -406,10 +406,28 @@ class Model(Predictions):
                 pairs=is_pairs(event),
                 has_extra_keys=any(event.extra_keys or ()),
             )
-            if not event.token_ids:
+            if not event.token_ids and self.is_prefix(holder, store):
+                self.place_prefix(holder, store, report)
+            elif not event.token_ids:
                 self.place(holder, store, report)
             else:
                 self.store_pages(holder, store, report)
+
+    def is_prefix(self, holder: Holder, store: Store) -> bool:
+        """Return whether names without tokens are FlexKV's, of a whole prefix."""
+        flexkv = self.profile(holder).kind == "flexkv"
+        return flexkv and store.parent is None and store.tier in ("host", "disk")
+
+    def place_prefix(self, holder: Holder, store: Store, report: Report) -> None:
+        """Store blocks that are nothing but their names."""
+        if store.size != 1:
+            report.ignore("block_size", len(store.names))
+            return
+        block = ROOT
+        for name in store.names:
+            block = (*block, flexkv_content(low(name)))
+            self.claim(holder, store.tier, name, block, 1)
+            report.stored += 1
 
     def place(self, holder: Holder, store: Store, report: Report) -> None:
         """Put known blocks on a tier: a store without tokens."""
@@ -563,26 +581,3 @@ class Model(Predictions):
             copy.count -= 1
         self.copies = [copy for copy in self.copies if copy.count]
         return bool(found)
-
-
-def raise_first_fault(batch: Sequence[Wire], block_size: int) -> None:
-    """Look for faults that an event shows by itself, whatever came before it."""
-    for position, wire in enumerate(batch):
-        event = wire.event
-        if isinstance(event, Unreadable):
-            raise FaultyEventError(position)
-        if not isinstance(event, BlockStored):
-            continue
-        fault = structural_fault(event)
-        kind, group = event.kv_cache_spec_kind, event.group_idx
-        # The tokens of other groups need not fit their hashes.
-        if kind in FULL_KINDS or (kind is None and group in (None, 0)):
-            size = block_size if event.block_size is None else event.block_size
-            fault = fault or tokens_fault(event, size)
-        if fault is not None:
-            raise FaultyEventError(position)
-
-
-def lower_keys(media: dict[str, str]) -> dict[str, str]:
-    """Return a table of media by lower-case name."""
-    return {medium.lower(): tier for medium, tier in media.items()}

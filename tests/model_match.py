@@ -1,8 +1,11 @@
 """How the model answers: each question is one look through all copies."""
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+import xxhash
 
 from tests.model_read import (
     TIERS,
@@ -11,6 +14,7 @@ from tests.model_read import (
     Image,
     Name,
     Namespace,
+    flexkv_content,
     image,
     same_name,
 )
@@ -124,18 +128,18 @@ class Answers(State):
         workers: Sequence[Candidate] | None = None,
         weights: dict[str, float] | None = None,
         cascade: bool = False,
-        kinds: Sequence[bool] = (False, True),
+        kinds: Sequence[bool] | None = None,
     ) -> list[Row]:
         """Match a prompt, as single tokens, as pairs, or the better of both."""
-        paths = self.paths(
+        ways = self.ways(
             tokens, lora_name=lora_name, cache_salt=cache_salt, mm=mm, kinds=kinds
         )
 
         def ask(holder: Holder) -> list[Row]:
-            asked = [(self.masks(holder, path), path) for path in paths]
+            asked = [(self.masks(holder, paths), paths) for paths in ways]
             return [
-                self.row(holder, masks, self.besides(holder, path), weights, cascade)
-                for masks, path in asked
+                self.row(holder, masks, self.besides(holder, paths), weights, cascade)
+                for masks, paths in asked
             ]
 
         return self.choose(ask, workers)
@@ -173,14 +177,14 @@ class Answers(State):
         lora_name: str | None = None,
         cache_salt: str | None = None,
         mm: Iterable[Region] | None = None,
-        kinds: Sequence[bool] = (False, True),
+        kinds: Sequence[bool] | None = None,
     ) -> dict[str, int]:
         """Return how many leading blocks of a prompt each pool holds."""
-        paths = self.paths(
+        ways = self.ways(
             tokens, lora_name=lora_name, cache_salt=cache_salt, mm=mm, kinds=kinds
         )
         return {
-            pool[0]: max(leading(self.masks(pool, path)) for path in paths)
+            pool[0]: max(leading(self.masks(pool, paths)) for paths in ways)
             for pool in self.all_pools()
         }
 
@@ -194,26 +198,30 @@ class Answers(State):
         """Return every pool, whether or not it holds anything."""
         return [holder for holder in self.known if holder[1] == POOL]
 
-    def paths(
+    def ways(
         self,
         tokens: Sequence[int],
         *,
         lora_name: str | None,
         cache_salt: str | None,
         mm: Iterable[Region] | None,
-        kinds: Sequence[bool],
-    ) -> list[Block]:
-        """Return a prompt's blocks, once for each kind: singles, pairs."""
-        return [
-            query_blocks(
-                tuple(tokens),
-                (lora_name or "", cache_salt or ""),
-                tuple(mm or ()),
-                self.block_size,
-                pairs=pairs,
-            )
-            for pairs in kinds
+        kinds: Sequence[bool] | None,
+    ) -> list[list[Block]]:
+        """Return a prompt's blocks as they may be held: singles, pairs.
+
+        Those of one way count together. By tokens, where no kind is asked for,
+        singles are also blocks that FlexKV names.
+        """
+        namespace = (lora_name or "", cache_salt or "")
+        regions = tuple(mm or ())
+        size = self.block_size
+        ways = [
+            [query_blocks(tuple(tokens), namespace, regions, size, pairs=pairs)]
+            for pairs in ((False, True) if kinds is None else kinds)
         ]
+        if kinds is None and namespace == ("", "") and not regions:
+            ways[0].append(flexkv_blocks(tuple(tokens), size))
+        return ways
 
     def name_masks(self, holder: Holder, names: Sequence[Name]) -> Masks:
         """Return which names a holder holds on each tier."""
@@ -222,17 +230,18 @@ class Answers(State):
             for tier in TIERS
         }
 
-    def besides(self, holder: Holder, path: Block) -> Masks:
-        """Return which of a path's blocks count although a holder lacks them."""
+    def besides(self, holder: Holder, paths: list[Block]) -> Masks:
+        """Return which blocks of some paths count although a holder lacks them."""
         blocks = self.predicted.get(holder, {})
+        path = paths[0]
         predicted = [path[:end] in blocks for end in range(1, len(path) + 1)]
-        return {"shared": self.shared(holder, path), "predicted": predicted}
+        return {"shared": self.shared(holder, paths), "predicted": predicted}
 
-    def shared(self, holder: Holder, path: Block) -> list[bool]:
-        """Return which of a path's blocks any pool has that a worker reaches."""
-        shared = [False] * len(path)
+    def shared(self, holder: Holder, paths: list[Block]) -> list[bool]:
+        """Return which blocks of some paths any pool has that a worker reaches."""
+        shared = [False] * len(paths[0])
         for pool in self.reached(holder[0]):
-            for mask in self.masks(pool, path).values():
+            for mask in self.masks(pool, paths).values():
                 shared = [a or b for a, b in zip(shared, mask, strict=True)]
         return shared
 
@@ -248,15 +257,16 @@ class Answers(State):
         holders = self.known | {copy.holder for copy in self.copies}
         return sorted(holder for holder in holders if holder[1] != POOL)
 
-    def masks(self, holder: Holder, path: Block) -> Masks:
-        """Return which of a path's blocks count on each tier."""
+    def masks(self, holder: Holder, paths: list[Block]) -> Masks:
+        """Return which blocks of some paths count on each tier."""
+        length = len(paths[0])
         by_chunk: dict[tuple[str, int], list[bool]] = {}
         for copy in self.copies:
-            if copy.holder == holder and is_on(copy, path):
-                mask = by_chunk.setdefault((copy.tier, copy.chunk), [False] * len(path))
+            if copy.holder == holder and any(is_on(copy, path) for path in paths):
+                mask = by_chunk.setdefault((copy.tier, copy.chunk), [False] * length)
                 for position in range(len(copy.block) - copy.size, len(copy.block)):
                     mask[position] = True
-        masks = {tier: [False] * len(path) for tier in TIERS}
+        masks = {tier: [False] * length for tier in TIERS}
         for (tier, chunk), mask in by_chunk.items():
             kept = whole_chunks(mask, chunk) if chunk else mask
             masks[tier] = [a or b for a, b in zip(masks[tier], kept, strict=True)]
@@ -340,6 +350,17 @@ def query_blocks(
         )
         for start in range(0, len(tokens) - size - pairs + 1, size)
     )
+
+
+@lru_cache(4096)
+def flexkv_blocks(tokens: tuple[int, ...], size: int) -> Block:
+    """Return a prompt's whole blocks as FlexKV names them."""
+    digest = xxhash.xxh64(seed=0)
+    blocks = []
+    for start in range(0, len(tokens) - size + 1, size):
+        digest.update(struct.pack(f"<{size}q", *tokens[start : start + size]))
+        blocks.append(flexkv_content(digest.intdigest()))
+    return tuple(blocks)
 
 
 def images_between(mm: Iterable[Region], start: int, end: int) -> tuple[Image, ...]:

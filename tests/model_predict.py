@@ -24,7 +24,7 @@ class Predictions(Answers):
     ) -> int:
         """Predict a prompt's leading blocks; return how many."""
         holder = (worker, dp_rank)
-        (path,) = self.paths(
+        ((path,),) = self.ways(
             tokens, lora_name=lora_name, cache_salt=cache_salt, mm=mm, kinds=[False]
         )
         path = path[:capacity]

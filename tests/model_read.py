@@ -48,9 +48,15 @@ class Content(NamedTuple):
     tokens: tuple[int, ...]
     images: tuple[Image, ...]
     pairs: bool
+    family: str = ""  # "flexkv": the token is the name that FlexKV computes
 
 
 Block = tuple[Content, ...]
+
+
+def flexkv_content(name: int) -> Content:
+    """Return a block that is nothing but its name."""
+    return Content(("", ""), (name,), (), pairs=False, family="flexkv")
 
 
 @dataclass(frozen=True)
@@ -305,3 +311,35 @@ def pages_of(wire: Wire, block_size: int, size: int) -> tuple[Page, ...]:
             )
         pages.append(Page(tuple(blocks), salt))
     return tuple(pages)
+
+
+class FaultyEventError(Exception):
+    """What `strict=True` raises: `event` is the position in the batch."""
+
+    def __init__(self, event: int) -> None:
+        """Remember which event it was."""
+        super().__init__(f"event {event}")
+        self.event = event
+
+
+def raise_first_fault(batch: Sequence[Wire], block_size: int) -> None:
+    """Look for faults that an event shows by itself, whatever came before it."""
+    for position, wire in enumerate(batch):
+        event = wire.event
+        if isinstance(event, Unreadable):
+            raise FaultyEventError(position)
+        if not isinstance(event, BlockStored):
+            continue
+        fault = structural_fault(event)
+        kind, group = event.kv_cache_spec_kind, event.group_idx
+        # The tokens of other groups need not fit their hashes.
+        if kind in FULL_KINDS or (kind is None and group in (None, 0)):
+            size = block_size if event.block_size is None else event.block_size
+            fault = fault or tokens_fault(event, size)
+        if fault is not None:
+            raise FaultyEventError(position)
+
+
+def lower_keys(media: dict[str, str]) -> dict[str, str]:
+    """Return a table of media by lower-case name."""
+    return {medium.lower(): tier for medium, tier in media.items()}

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
-from tests.model import FaultyEventError, Model
-from tests.model_read import Anything, Event, Fields, Name, Wire
+from tests.model import Model
+from tests.model_read import Anything, Event, FaultyEventError, Fields, Name, Wire
 from tests.model_state import Report
 
 SIZE = 4

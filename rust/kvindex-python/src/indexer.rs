@@ -293,6 +293,8 @@ impl Indexer {
 
     /// Which workers hold how many leading ones of these blocks, by local keys.
     ///
+    /// Blocks that only FlexKV holds have no such keys and are not found.
+    ///
     /// Args:
     ///     local_keys: What `block_keys` returns: a buffer of 64-bit integers or a
     ///         sequence of int, 0 to 2^64-1.
@@ -313,6 +315,8 @@ impl Indexer {
     }
 
     /// Which workers hold how many leading ones of these blocks, by chain keys.
+    ///
+    /// Blocks that only FlexKV holds are not found.
     ///
     /// Args:
     ///     chain_keys: What the function `chain_keys` returns: a buffer of 64-bit
@@ -380,7 +384,7 @@ impl Indexer {
     ///
     /// Args:
     ///     worker: The worker's name.
-    ///     profile: "vllm", "sglang" or "auto".
+    ///     profile: "vllm", "sglang", "flexkv" (vLLM with FlexKV) or "auto".
     ///     clears: The tiers that a clear empties, instead of the profile's.
     ///     copies: The tiers on which a second store is a second copy, instead of
     ///         the profile's.

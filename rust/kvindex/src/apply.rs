@@ -3,6 +3,8 @@
 use crate::event::{Batch, Event, Name, Reason, Remove, Store, Tier};
 use crate::hold::Target;
 use crate::incoming::Incoming;
+use crate::key::flexkv_chain;
+use crate::namespace::{Family, Namespace};
 use crate::prepare::{Plan, Prepared};
 use crate::profile::Profile;
 use crate::report::{Report, Type};
@@ -87,6 +89,9 @@ impl Writer {
         }
         let target = self.target(holder, &profile, tier);
         let given = Given::by(&profile, lora, salt_of(batch, store));
+        if store.tokens.is_empty() && store.parent.is_none() && profile.computes_names(tier) {
+            return self.put_prefix(target, batch, store, plan.unit, report);
+        }
         if store.tokens.is_empty() {
             return self.put_named(target, batch, store, plan.unit, given, report);
         }
@@ -119,6 +124,39 @@ impl Writer {
             tier,
             counting: profile.copies[tier as usize],
             chunk: profile.chunk_tokens[tier as usize] / self.block_size,
+        }
+    }
+
+    /// Stores a whole prefix by names that say what is in it.
+    fn put_prefix(
+        &mut self,
+        target: Target,
+        batch: &Batch,
+        store: &Store,
+        unit: u32,
+        report: &mut Report,
+    ) {
+        let mut names = &batch.names[store.names.clone()];
+        if unit != 1 && store.block_size.is_some_and(|size| size > 0) {
+            return report.ignore(Reason::BlockSize, names.len() as u64);
+        }
+        let space = Namespace {
+            family: Family::FlexKv,
+            ..Namespace::default()
+        };
+        let mut last = None;
+        let key = |name: &Name| {
+            last = Some(flexkv_chain(last, name.low()));
+            last
+        };
+        let keys: Vec<u64> = names.iter().filter_map(key).collect();
+        let (mut keys, mut parent) = (&keys[..], None);
+        report.stored += names.len() as u64;
+        while !keys.is_empty() {
+            let piece = self.store.place(parent, &space, keys);
+            self.hold(target, piece, &names[..piece.len()]);
+            parent = Some(piece.last());
+            (keys, names) = (&keys[piece.len()..], &names[piece.len()..]);
         }
     }
 

@@ -38,7 +38,8 @@ impl Index {
             if !pairs {
                 walk.predict(&self.predicted, &self.roster, &mut keys)?;
             }
-            walk.run(&self.shared, &self.roster, &mut keys, how)?;
+            let others = self.others(blocks, pairs);
+            walk.run(&self.shared, &self.roster, &mut keys, others, how)?;
             let found = holder.and_then(|holder| walk.counts.find(holder));
             let row = found.map(|at| walk.counts.rows()[at]);
             let row = row.unwrap_or_else(|| Row::default().sharing(walk.shared(worker)));

@@ -8,6 +8,7 @@ use crate::event::{Batch, Name};
 use crate::found::{Blocks, Candidate, Found, HolderState, Options, PoolState, Row, Stats};
 use crate::holder::{Holder, Sender};
 use crate::keys::Keys;
+use crate::namespace::Family;
 use crate::predict::{Moment, Prediction};
 use crate::prepare::{MAX_UNIT, Prepared};
 use crate::profile::Profile;
@@ -359,7 +360,7 @@ impl Index {
     ) -> Result<(), Forked> {
         walk.begin();
         self.walk_kind(blocks, options, false, walk)?;
-        let pairs = self.shared.pair_runs.load(Ordering::Relaxed) > 0;
+        let pairs = self.lives(Family::Pair);
         if !(pairs && matches!(blocks, Blocks::Tokens { .. })) {
             return Ok(());
         }
@@ -380,6 +381,18 @@ impl Index {
         Ok(())
     }
 
+    /// Whether anybody holds blocks of a family of keys.
+    fn lives(&self, family: Family) -> bool {
+        self.shared.families[family as usize].load(Ordering::Relaxed) > 0
+    }
+
+    /// The query's keys of the family that counts together with single blocks.
+    pub(crate) fn others<'a>(&self, blocks: &Blocks<'a>, pairs: bool) -> Option<Keys<'a>> {
+        let asked = !pairs && self.lives(Family::FlexKv);
+        let size = self.config.block_size as usize;
+        asked.then(|| Keys::flexkv(blocks, size)).flatten()
+    }
+
     fn walk_kind(
         &self,
         blocks: &Blocks<'_>,
@@ -395,10 +408,11 @@ impl Index {
             cascading: options.cascade,
             exhaustive: false,
         };
+        let others = self.others(blocks, pairs);
         if !pairs && !options.cascade && self.predicted.blocks.load(Ordering::Relaxed) > 0 {
             walk.predict(&self.predicted, &self.roster, &mut keys)?;
         }
-        let done = walk.run(&self.shared, &self.roster, &mut keys, how);
+        let done = walk.run(&self.shared, &self.roster, &mut keys, others, how);
         walk.keys = keys.into_scratch();
         done
     }

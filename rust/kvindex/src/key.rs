@@ -9,8 +9,12 @@
 //!   term only where the name is not empty.
 //! - chain key: the first is the local key, each later one is
 //!   XXH3(previous chain key || local key, 1337).
+//!
+//! FlexKV's names are XXH64 over all tokens so far as i64, seed 0; their chain
+//! keys are made from them as from local keys, below a root of their own.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh64::Xxh64;
 
 /// The seed of chain keys, and the base of every local key's seed.
 pub const SEED: u64 = 1337;
@@ -49,6 +53,41 @@ pub fn chain(parent: Option<u64>, local: u64) -> u64 {
     bytes[..8].copy_from_slice(&parent.to_le_bytes());
     bytes[8..].copy_from_slice(&local.to_le_bytes());
     xxh3_64_with_seed(&bytes, SEED)
+}
+
+/// What stands before the first chain key of FlexKV's blocks, so that they are
+/// nobody else's: "FlexKV".
+const FLEXKV_ROOT: u64 = 0x0000_566b_7865_6c46;
+
+/// The chain key of a block that FlexKV names.
+pub(crate) fn flexkv_chain(parent: Option<u64>, name: u64) -> u64 {
+    chain(Some(parent.unwrap_or(FLEXKV_ROOT)), name)
+}
+
+/// FlexKV's names of a prompt's blocks, one after the other.
+#[derive(Clone)]
+pub(crate) struct FlexKvNames(Xxh64);
+
+impl std::fmt::Debug for FlexKvNames {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("FlexKvNames")
+    }
+}
+
+impl Default for FlexKvNames {
+    fn default() -> Self {
+        Self(Xxh64::new(0))
+    }
+}
+
+impl FlexKvNames {
+    /// The name of the next block, which has these tokens.
+    pub(crate) fn next(&mut self, tokens: &[u32]) -> u64 {
+        for &token in tokens {
+            self.0.update(&i64::from(token).to_le_bytes());
+        }
+        self.0.digest()
+    }
 }
 
 /// Hashes blocks of tokens; holds the scratch bytes that this needs.

@@ -2,7 +2,7 @@
 //! prompt that diverges early is not hashed to its end.
 
 use crate::found::Blocks;
-use crate::key::{BlockHasher, Prompt, chain};
+use crate::key::{BlockHasher, FlexKvNames, Prompt, SEED, chain, flexkv_chain};
 
 /// Blocks computed at a time, at most; the first slices are shorter.
 const SLICE: usize = 64;
@@ -14,6 +14,8 @@ enum Source<'a> {
     Chain(&'a [u64]),
     Locals(&'a [u64]),
     Prompt(Prompt<'a>, BlockHasher),
+    /// Tokens, and their number in a block.
+    FlexKv(&'a [u32], usize, FlexKvNames),
 }
 
 /// Chain keys of one query: those that were needed so far.
@@ -59,6 +61,23 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// The keys under which FlexKV's blocks lie. It knows no namespaces and no
+    /// images: `None` for a prompt that has any, and where there is no prompt.
+    pub(crate) fn flexkv(blocks: &Blocks<'a>, block_size: usize) -> Option<Self> {
+        match *blocks {
+            Blocks::Tokens {
+                tokens,
+                images: [],
+                seed: SEED,
+            } => Some(Self {
+                computed: Vec::new(),
+                total: tokens.len() / block_size,
+                source: Source::FlexKv(tokens, block_size, FlexKvNames::default()),
+            }),
+            _ => None,
+        }
+    }
+
     /// Blocks of the query.
     pub(crate) fn total(&self) -> usize {
         self.total
@@ -100,6 +119,12 @@ impl<'a> Keys<'a> {
                     for &local in &locals[start..end] {
                         self.computed
                             .push(chain(self.computed.last().copied(), local));
+                    }
+                }
+                Source::FlexKv(tokens, size, names) => {
+                    for block in tokens[start * *size..end * *size].chunks_exact(*size) {
+                        let last = self.computed.last().copied();
+                        self.computed.push(flexkv_chain(last, names.next(block)));
                     }
                 }
                 Source::Prompt(prompt, hasher) => {

@@ -1,16 +1,27 @@
-//! Namespaces in use: (LoRA name, cache salt) and whether the blocks come in
-//! pairs, as dense numbers that are counted by the runs that lie in them.
+//! Namespaces in use: (LoRA name, cache salt) and how the blocks are keyed, as
+//! dense numbers that are counted by the runs that lie in them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// How blocks are keyed. A query is walked for each family that lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Family {
+    /// By their tokens.
+    #[default]
+    Single,
+    /// By the token that follows, too.
+    Pair,
+    /// By the names that FlexKV computes from the tokens.
+    FlexKv,
+}
 
 /// A namespace's texts; empty = none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Namespace {
     pub(crate) lora: Arc<str>,
     pub(crate) salt: Arc<str>,
-    /// Whether blocks are keyed by the token that follows, too.
-    pub(crate) pairs: bool,
+    pub(crate) family: Family,
 }
 
 impl Namespace {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::DecodeError;
 use crate::event::{Batch, Event, GroupKind, Name, Reason, Store};
 use crate::key::{BlockHasher, namespace_seed};
-use crate::namespace::Namespace;
+use crate::namespace::{Family, Namespace};
 
 /// The longest unit, in blocks.
 pub(crate) const MAX_UNIT: u64 = u16::MAX as u64;
@@ -217,7 +217,11 @@ impl Layout<'_> {
         let mut space = Namespace {
             lora,
             salt: event_salt.clone().unwrap_or_else(|| parent.salt.clone()),
-            pairs: self.store.pairs,
+            family: if self.store.pairs {
+                Family::Pair
+            } else {
+                Family::Single
+            },
         };
         let mut spaces = Spaces::default();
         let salts = &self.batch.salts[self.store.salts.clone()];

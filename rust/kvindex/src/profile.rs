@@ -24,11 +24,13 @@ pub enum Kind {
     Vllm,
     /// SGLang.
     Sglang,
+    /// vLLM with FlexKV.
+    FlexKv,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Vllm, Self::Sglang];
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Vllm, Self::Sglang, Self::FlexKv];
 
     /// The kind's name in every interface.
     pub const fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Kind {
             Self::Auto => "auto",
             Self::Vllm => "vllm",
             Self::Sglang => "sglang",
+            Self::FlexKv => "flexkv",
         }
     }
 
@@ -72,7 +75,8 @@ impl Profile {
         Self {
             kind,
             clears: None,
-            copies: [true, true, false, false],
+            // FlexKV says at each insertion what was there before, too.
+            copies: [true, kind != Kind::FlexKv, false, false],
             chunk_tokens: [0; 4],
             media: Vec::new(),
             own_names: false,
@@ -100,6 +104,12 @@ impl Profile {
         self.kind != Kind::Sglang
     }
 
+    /// Whether names without tokens and without a parent are those of a whole
+    /// prefix, computed from its tokens.
+    pub(crate) fn computes_names(&self, tier: Tier) -> bool {
+        self.kind == Kind::FlexKv && matches!(tier, Tier::Host | Tier::Disk)
+    }
+
     /// The tiers that clear number `nth` of `total` in one batch empties.
     ///
     /// vLLM's offloading connectors queue a clear of their own behind that of
@@ -110,6 +120,8 @@ impl Profile {
             (None, Kind::Vllm) if total == 2 && nth == 0 => [true, false, false, false],
             (None, Kind::Vllm) if total == 2 => [false, true, true, false],
             (None, Kind::Vllm) => [true, true, false, false],
+            // FlexKV tells nothing of its own resets.
+            (None, Kind::FlexKv) => [true, false, false, false],
             (None, _) => [true; 4],
         }
     }

@@ -83,7 +83,7 @@ pub struct Walk {
 impl Walk {
     /// Blocks of the query that the last walk found in the index.
     pub(crate) fn known(&self) -> u32 {
-        self.segments.last().map_or(0, Segment::end)
+        self.segments.iter().map(Segment::end).max().unwrap_or(0)
     }
 
     /// Begins another query.
@@ -102,12 +102,14 @@ impl Walk {
         self.depths.clear();
     }
 
-    /// Walks the query that `keys` holds and counts its rows.
+    /// Walks the query that `keys` holds, and `others` by keys of another family,
+    /// and counts its rows.
     pub(crate) fn run(
         &mut self,
         shared: &Shared,
         roster: &Roster,
         keys: &mut Keys<'_>,
+        others: Option<Keys<'_>>,
         how: How,
     ) -> Result<(), Forked> {
         self.words.clear();
@@ -116,10 +118,18 @@ impl Walk {
         if self.pooled {
             self.pools[usize::from(how.pairs)].clear();
         }
-        self.walk(shared, keys, how)?;
+        // Blocks of the other family may go on where these end.
+        let how_far = How {
+            exhaustive: how.exhaustive || others.is_some(),
+            ..how
+        };
+        self.walk(shared, keys, how_far)?;
         if !how.pairs && self.expect() {
             // Whoever is expected to hold more may hold what comes next.
-            self.walk(shared, keys, how)?;
+            self.walk(shared, keys, how_far)?;
+        }
+        if let Some(mut others) = others {
+            self.walk_others(shared, &mut others)?;
         }
         if self.counts.has_special() {
             let mut credits = std::mem::take(&mut self.credits);
@@ -150,7 +160,7 @@ impl Walk {
         keys: &mut Keys<'_>,
     ) -> Result<(), Forked> {
         let mut other = self.other.take().unwrap_or_default();
-        let done = other.run(shared, roster, keys, How::default());
+        let done = other.run(shared, roster, keys, None, How::default());
         let rows = other.counts.rows().iter();
         let rows = rows.map(|row| (row.holder, row.depth()));
         self.predicted.clear();
@@ -251,6 +261,29 @@ impl Walk {
             if !(going_on || how.exhaustive) {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Walks a query by keys of another family: nothing is counted on the way, and
+    /// all at the end where anything was found.
+    fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
+        let before = self.segments.len();
+        let (mut at, mut patience) = (0, Patience::default());
+        while at < keys.total() {
+            let key = keys.get(at);
+            let found = shared.heads.find(&shared.arena, key, &shared.process)?;
+            let Some(run) = found else { break };
+            match self.read(shared, keys, run, at)? {
+                Some(segment) => {
+                    at = segment.end() as usize;
+                    self.segments.push(segment);
+                }
+                None => patience.wait(&shared.process)?,
+            }
+        }
+        if self.segments.len() > before {
+            self.counts.make_all_special();
         }
         Ok(())
     }

@@ -77,8 +77,8 @@ pub(crate) struct Shared {
     pub(crate) members: Table<0>,
     /// Changes whenever a member's number is given out again.
     pub(crate) reuse: AtomicU64,
-    /// Live runs of pair sources.
-    pub(crate) pair_runs: AtomicU64,
+    /// Live runs of each family of keys.
+    pub(crate) families: [AtomicU64; 3],
     /// Distinct blocks held, and workers; written after each change.
     pub(crate) blocks: AtomicU64,
     pub(crate) workers: AtomicU64,

@@ -309,9 +309,7 @@ impl Store {
             meta.set(2, meta.swept(), meta.children() + 1);
             *self.hanging.entry(parent).or_default() += 1;
         }
-        if namespace.pairs {
-            self.shared.pair_runs.fetch_add(1, Relaxed);
-        }
+        self.shared.families[namespace.family as usize].fetch_add(1, Relaxed);
         run
     }
 
@@ -495,9 +493,8 @@ impl Store {
         self.free.release(&self.shared.arena, address, class);
         self.free_runs.push(run);
         let (parent, number) = (self.meta(run).parent(), self.meta(run).namespace());
-        if self.namespaces.get(number).pairs {
-            self.shared.pair_runs.fetch_sub(1, Relaxed);
-        }
+        let family = self.namespaces.get(number).family;
+        self.shared.families[family as usize].fetch_sub(1, Relaxed);
         self.namespaces.leave(number);
         let parent = parent?;
         let meta = self.meta(parent.run());

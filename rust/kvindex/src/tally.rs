@@ -7,6 +7,9 @@ pub(crate) type Tiers = [Vec<Range<u32>>; 4];
 
 /// Sorts ranges and joins those that meet or touch.
 pub(crate) fn join(ranges: &mut Vec<Range<u32>>) {
+    if ranges.len() < 2 {
+        return;
+    }
     ranges.sort_unstable_by_key(|range| range.start);
     ranges.dedup_by(|next, range| {
         let meets = next.start <= range.end;
