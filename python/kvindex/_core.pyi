@@ -17,11 +17,14 @@ __all__ = [
     "_matches",
     "block_keys",
     "chain_keys",
+    "unpack",
 ]
 
 _Integers: TypeAlias = Buffer | Sequence[int]
 _EngineHashes: TypeAlias = Buffer | Sequence[int | bytes]
+_Json: TypeAlias = Mapping[str, Any]
 _Event: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+_Payload: TypeAlias = Buffer | str | _Json | Sequence[_Event | _Json]
 _Images: TypeAlias = Sequence[tuple[str | bytes, int, int]]
 _Workers: TypeAlias = Candidates | Sequence[str | tuple[str, int]]
 
@@ -39,6 +42,7 @@ def block_keys(
     pairs: bool = False,
 ) -> memoryview[int]: ...
 def chain_keys(local_keys: _Integers, /) -> memoryview[int]: ...
+def unpack(payload: bytes, /) -> object: ...
 def _matches(
     workers: tuple[str, ...],
     numbers: bytes,
@@ -66,7 +70,7 @@ class Indexer:
     def orphan_blocks(self) -> int: ...
     def apply(
         self,
-        payload: Buffer | Sequence[_Event],
+        payload: _Payload,
         /,
         *,
         worker: str,

@@ -73,6 +73,21 @@ impl<'a> FromPyObject<'a, '_> for Payload<'a> {
     }
 }
 
+/// Whether an object is a sequence of events, rather than what has to be read.
+pub(crate) fn is_events(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if PyBuffer::<u8>::get(object).is_ok() {
+        return Ok(false);
+    }
+    let Some(items) = sequence(object) else {
+        return Ok(false);
+    };
+    if items.is_empty()? {
+        return Ok(true);
+    }
+    let class = items.get_item(0)?.get_type();
+    Ok(kind_by_name(kinds(object.py())?, &class)?.is_some())
+}
+
 fn copy(py: Python<'_>, buffer: &PyBuffer<u8>) -> PyResult<Vec<u8>> {
     if buffer.dimensions() != 1 || !buffer.is_c_contiguous() {
         let message = "a payload must be a C-contiguous buffer of one dimension";

@@ -2,18 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kvindex::decode::decode;
-use kvindex::event::Reason;
 use kvindex::key::namespace_seed;
-use kvindex::profile::Profile;
 use kvindex::{Blocks, Config, Index, Origin};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::candidates::{Candidates, Wanted};
+use crate::decoding::{self, Decoders};
 use crate::error::Error;
-use crate::events::Payload;
 use crate::explain::{self, Refused};
 use crate::images::Images;
 use crate::integers::{EngineHashes, Keys, Tokens};
@@ -62,11 +59,12 @@ use crate::state::WorkerState;
 ///     kvindex.Indexer(block_size=16, workers=1, blocks=2)
 #[pyclass(frozen, module = "kvindex")]
 pub(crate) struct Indexer {
-    index: Index,
+    pub(crate) index: Index,
     weights: WeightTable,
-    undecodable: AtomicU64,
-    rejected: AtomicU64,
-    misfits: Misfits,
+    pub(crate) undecodable: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) misfits: Misfits,
+    pub(crate) decoders: Decoders,
 }
 
 #[pymethods]
@@ -90,6 +88,7 @@ impl Indexer {
             undecodable: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             misfits: Misfits::default(),
+            decoders: Decoders::default(),
         })
     }
 
@@ -123,7 +122,8 @@ impl Indexer {
     /// index's lock. An event that cannot be applied costs only itself.
     ///
     /// Args:
-    ///     payload: One engine batch as it came off the wire (msgpack), or a
+    ///     payload: One engine batch as it came off the wire (msgpack), whatever
+    ///         else the worker's engine sends (see `kvindex.engines`), or a
     ///         sequence of `BlockStored`, `BlockRemoved` and `AllBlocksCleared`.
     ///     worker: Whose events these are.
     ///     dp_rank: The rank of a batch that names none.
@@ -155,8 +155,7 @@ impl Indexer {
     ))]
     fn apply(
         &self,
-        py: Python<'_>,
-        payload: Payload<'_>,
+        payload: &Bound<'_, PyAny>,
         worker: &str,
         #[pyo3(from_py_with = rank)] dp_rank: u32,
         source: &str,
@@ -171,21 +170,7 @@ impl Indexer {
             seq,
             epoch,
         };
-        let report = py.detach(|| {
-            let batch = decode(&payload.0).inspect_err(|_| {
-                self.undecodable.fetch_add(1, Ordering::Relaxed);
-            })?;
-            let batch = self.index.prepare(batch, strict).inspect_err(|_| {
-                self.rejected.fetch_add(1, Ordering::Relaxed);
-            })?;
-            Ok::<_, Error>(self.index.apply(&batch, &origin)?)
-        })?;
-        if report.reasons[Reason::BlockSize as usize] > 0 {
-            let block_size = self.index.config().block_size;
-            let whose = (worker, report.rank, source);
-            self.misfits.report(py, whose, block_size)?;
-        }
-        Ok(report.into())
+        Ok(self.apply_payload(payload, &origin, strict)?.into())
     }
 
     /// Which workers hold how much of a prompt's prefix.
@@ -375,7 +360,8 @@ impl Indexer {
     ///
     /// Args:
     ///     worker: The worker's name.
-    ///     profile: "vllm", "sglang" or "auto".
+    ///     profile: The name of an engine or cache backend that `kvindex.engines`
+    ///         knows: "vllm", "sglang", "tensorrt_llm", ..., or "auto".
     ///     clears: The tiers that a clear empties, instead of the profile's.
     ///     copies: The tiers on which a second store is a second copy, instead of
     ///         the profile's.
@@ -410,18 +396,21 @@ impl Indexer {
         root_hash: Option<RootHash>,
         lora_ids: Option<LoraIds>,
     ) -> Result<u64, Error> {
-        let habits = profile::of_kind(profile)?;
-        let profile = Profile {
-            clears: clears.map_or(habits.clears, |tiers| Some(tiers.0)),
-            copies: copies.map_or(habits.copies, |tiers| tiers.0),
-            chunk_tokens: chunk_tokens.map_or(habits.chunk_tokens, |chunks| chunks.0),
-            media: media.map_or(habits.media, |media| media.0),
-            own_names: names.map_or(Ok(habits.own_names), profile::own_names)?,
-            root: root_hash.map_or(habits.root, |root| Some(root.0)),
-            lora_ids: lora_ids.map_or(habits.lora_ids, |names| names.0),
-            kind: habits.kind,
+        let engine = profile::engine(py, profile)?;
+        let given = profile::Given {
+            clears,
+            copies,
+            chunk_tokens,
+            media,
+            names,
+            root_hash,
+            lora_ids,
         };
-        Ok(py.detach(|| self.index.register(worker, profile))?)
+        let profile = given.over(&engine)?;
+        let decoder = decoding::made_by(&engine, self.block_size())?;
+        let epoch = py.detach(|| self.index.register(worker, profile))?;
+        self.decoders.set(worker, epoch, &engine, decoder)?;
+        Ok(epoch)
     }
 
     /// Forgets what one rank of a worker holds, its stream's position included.
@@ -441,7 +430,9 @@ impl Indexer {
         worker: &str,
         #[pyo3(from_py_with = rank)] dp_rank: u32,
     ) -> Result<bool, Error> {
-        Ok(py.detach(|| self.index.reset(worker, dp_rank))?)
+        let used = py.detach(|| self.index.reset(worker, dp_rank))?;
+        self.decoders.reset(py, worker, Some(dp_rank))?;
+        Ok(used)
     }
 
     /// Forgets a worker with all its ranks and its profile, and ends its epoch.
@@ -456,12 +447,14 @@ impl Indexer {
     #[pyo3(signature = (worker))]
     fn remove_worker(&self, py: Python<'_>, worker: &str) -> Result<bool, Error> {
         self.misfits.forget(worker);
+        self.decoders.forget(worker);
         Ok(py.detach(|| self.index.remove_worker(worker))?)
     }
 
     /// Forgets what all workers hold; keeps profiles, epochs and counters.
     fn clear(&self, py: Python<'_>) -> Result<(), Error> {
-        Ok(py.detach(|| self.index.clear())?)
+        py.detach(|| self.index.clear())?;
+        Ok(self.decoders.reset_all(py)?)
     }
 
     /// The state of every worker's rank.

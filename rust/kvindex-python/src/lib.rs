@@ -11,9 +11,11 @@
     reason = "so are the signatures, and converted arguments are handed over whole"
 )]
 
+mod apply;
 mod candidates;
 mod chance;
 mod columns;
+mod decoding;
 mod detach;
 mod error;
 mod events;
@@ -31,6 +33,7 @@ mod report;
 mod row;
 mod settings;
 mod state;
+mod unpack;
 mod value;
 
 /// The compiled part of kvindex.
@@ -50,6 +53,8 @@ mod _core {
     use crate::row::Match;
     #[pymodule_export]
     use crate::state::WorkerState;
+    #[pymodule_export]
+    use crate::unpack::unpack;
 
     /// Whether this is a build without optimisation.
     #[pymodule_export]

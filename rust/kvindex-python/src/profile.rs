@@ -8,19 +8,73 @@ use pyo3::types::PyString;
 
 use crate::error::config_error;
 use crate::integers::engine_hash;
-use crate::settings::{chunk_tokens, items, tier};
+use crate::settings::{Tiers, chunk_tokens, items, tier};
+
+/// The engine of that name, as `kvindex.engines` knows it.
+pub(crate) fn engine<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("kvindex.engines")?.call_method1("find", (name,))
+}
+
+/// The settings that a caller gives, over those of the engine.
+pub(crate) struct Given<'a> {
+    pub(crate) clears: Option<Tiers>,
+    pub(crate) copies: Option<Tiers>,
+    pub(crate) chunk_tokens: Option<ChunkTokens>,
+    pub(crate) media: Option<Media>,
+    pub(crate) names: Option<&'a str>,
+    pub(crate) root_hash: Option<RootHash>,
+    pub(crate) lora_ids: Option<LoraIds>,
+}
+
+impl Given<'_> {
+    /// The whole profile.
+    pub(crate) fn over(self, engine: &Bound<'_, PyAny>) -> PyResult<Profile> {
+        let habits = of_kind(engine.getattr("kind")?.extract()?)?;
+        let names = self.names.map(str::to_owned);
+        let names = setting(names, engine, "names")?;
+        let copies = setting(self.copies, engine, "copies")?;
+        let chunks = setting(self.chunk_tokens, engine, "chunk_tokens")?;
+        let media = setting(self.media, engine, "media")?;
+        let lora_ids = setting(self.lora_ids, engine, "lora_ids")?;
+        Ok(Profile {
+            clears: setting(self.clears, engine, "clears")?.map(|tiers| tiers.0),
+            copies: copies.map_or(habits.copies, |tiers| tiers.0),
+            chunk_tokens: chunks.map_or(habits.chunk_tokens, |chunks| chunks.0),
+            media: media.map_or(habits.media, |media| media.0),
+            own_names: names.map_or(Ok(habits.own_names), |names| own_names(&names))?,
+            root: setting(self.root_hash, engine, "root_hash")?.map(|root| root.0),
+            lora_ids: lora_ids.map_or(habits.lora_ids, |names| names.0),
+            kind: habits.kind,
+        })
+    }
+}
+
+/// What the caller gives, or else the engine; `None` leaves it to the kind.
+fn setting<T>(given: Option<T>, engine: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<T>>
+where
+    T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    if given.is_some() {
+        return Ok(given);
+    }
+    let value = engine.getattr(name)?;
+    if value.is_none() {
+        return Ok(None);
+    }
+    value.extract().map(Some)
+}
 
 /// The habits of the kind of that name.
-pub(crate) fn of_kind(name: &str) -> PyResult<Profile> {
+fn of_kind(name: &str) -> PyResult<Profile> {
     let kind = Kind::from_name(name).ok_or_else(|| {
         let known = Kind::ALL.map(Kind::name).join(", ");
-        config_error(format!("profile is one of {known}, not {name:?}"))
+        config_error(format!("an engine's kind is one of {known}, not {name:?}"))
     })?;
     Ok(Profile::new(kind))
 }
 
 /// Whether `names` says that a hash only means the worker's own blocks.
-pub(crate) fn own_names(names: &str) -> PyResult<bool> {
+fn own_names(names: &str) -> PyResult<bool> {
     match names {
         "own" => Ok(true),
         "shared" => Ok(false),

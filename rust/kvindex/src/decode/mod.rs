@@ -22,6 +22,7 @@ mod tokens;
 mod vllm;
 
 pub use extra::{ExtraKey, Identifier, SaltRule, classify_block};
+pub use msgpack::{Value, values};
 pub use vllm::decode;
 
 use crate::event::{Batch, Reason};

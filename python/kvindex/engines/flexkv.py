@@ -1,0 +1,18 @@
+"""FlexKV, through vLLM's stream.
+
+The GPU's events are vLLM's. Those of FlexKV's CPU and SSD tiers carry neither
+tokens nor a parent, and name all blocks of a prefix again at each insertion:
+sets, not copies. The hash of a block is stored unsigned and removed signed,
+which is the same name. It is FlexKV's own: a name that nobody has explained with
+tokens is counted as `unresolved`. A clear is that of vLLM's GPU pool.
+"""
+
+from kvindex.engines.engine import Engine
+
+FLEXKV = Engine(
+    name="flexkv",
+    title="FlexKV",
+    kind="vllm",
+    clears=("device",),
+    copies=("device",),
+)

@@ -1,0 +1,202 @@
+//! Whose payloads are read by a decoder of their engine's, in Python?
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kvindex::Origin;
+use pyo3::prelude::*;
+
+use crate::events::is_events;
+
+/// One batch that a decoder made of a payload.
+pub(crate) struct Part<'py> {
+    pub(crate) events: Bound<'py, PyAny>,
+    pub(crate) rank: Option<u32>,
+    pub(crate) seq: Option<u64>,
+    pub(crate) source: Option<String>,
+}
+
+/// One worker's decoder.
+struct Decoder {
+    /// The `Engine` that made it.
+    engine: Py<PyAny>,
+    /// What it made.
+    reader: Py<PyAny>,
+    /// One payload at a time: a decoder has state. Taken without any lock of
+    /// Rust's.
+    lock: Py<PyAny>,
+    epoch: u64,
+}
+
+impl Decoder {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            engine: self.engine.clone_ref(py),
+            reader: self.reader.clone_ref(py),
+            lock: self.lock.clone_ref(py),
+            epoch: self.epoch,
+        }
+    }
+}
+
+/// The decoders of the workers that have one.
+#[derive(Default)]
+pub(crate) struct Decoders {
+    /// Whether any worker has one: all that the others pay for it.
+    any: AtomicBool,
+    by_worker: Mutex<HashMap<String, Decoder>>,
+}
+
+impl Decoders {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Decoder>> {
+        self.by_worker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, py: Python<'_>, worker: &str) -> Option<Decoder> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.lock().get(worker).map(|known| known.clone_ref(py))
+    }
+
+    /// Gives a worker the decoder of its engine, or none. The worker keeps the
+    /// one that it has if it is of the same engine and epoch: it is where it was.
+    pub(crate) fn set(
+        &self,
+        worker: &str,
+        epoch: u64,
+        engine: &Bound<'_, PyAny>,
+        made: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = engine.py();
+        let Some(reader) = made else {
+            self.forget(worker);
+            return Ok(());
+        };
+        let known = self.find(py, worker);
+        if known.is_some_and(|known| known.epoch == epoch && engine.is(&known.engine)) {
+            return Ok(());
+        }
+        let new = Decoder {
+            engine: engine.clone().unbind(),
+            reader: reader.unbind(),
+            lock: py.import("threading")?.call_method0("Lock")?.unbind(),
+            epoch,
+        };
+        self.any.store(true, Ordering::Relaxed);
+        let old = self.lock().insert(worker.to_owned(), new);
+        drop(old);
+        Ok(())
+    }
+
+    /// Forgets a worker's decoder.
+    pub(crate) fn forget(&self, worker: &str) {
+        if self.any.load(Ordering::Relaxed) {
+            let old = self.lock().remove(worker);
+            drop(old);
+        }
+    }
+
+    /// Lets a worker's decoder forget what one rank held, or all ranks.
+    pub(crate) fn reset(&self, py: Python<'_>, worker: &str, rank: Option<u32>) -> PyResult<()> {
+        let Some(decoder) = self.find(py, worker) else {
+            return Ok(());
+        };
+        let _held = Held::new(decoder.lock.bind(py))?;
+        decoder.reader.call_method1(py, "reset", (rank,))?;
+        Ok(())
+    }
+
+    /// Lets all decoders forget what was held.
+    pub(crate) fn reset_all(&self, py: Python<'_>) -> PyResult<()> {
+        let workers: Vec<String> = self.lock().keys().cloned().collect();
+        workers
+            .iter()
+            .try_for_each(|worker| self.reset(py, worker, None))
+    }
+
+    /// Reads a payload with the worker's decoder and hands the batches that come
+    /// out of it to `apply`; `None` where there is nothing to be read: no decoder,
+    /// or event objects.
+    pub(crate) fn read<'py, T, E: From<PyErr>>(
+        &self,
+        payload: &Bound<'py, PyAny>,
+        origin: &Origin<'_>,
+        (block_size, strict): (u32, bool),
+        apply: impl FnOnce(&[Part<'py>]) -> Result<T, E>,
+    ) -> Result<Option<T>, E> {
+        let py = payload.py();
+        let Some(known) = self.find(py, origin.worker) else {
+            return Ok(None);
+        };
+        if is_events(payload)? {
+            return Ok(None);
+        }
+        let _held = Held::new(known.lock.bind(py))?;
+        // A payload of another epoch is not this worker's any more: it is read
+        // all the same, so that it is counted, and leaves no trace.
+        let stale = origin.epoch.is_some_and(|epoch| epoch != known.epoch);
+        let reader = if stale {
+            known.engine.call_method1(py, "decoder", (block_size,))?
+        } else if strict {
+            // What strict applying refuses leaves none, either.
+            let copy = py.import("copy")?;
+            copy.call_method1("deepcopy", (&known.reader,))?.unbind()
+        } else {
+            known.reader.clone_ref(py)
+        };
+        let batches = reader.call_method1(py, "decode", (payload,))?;
+        let parts = batches.bind(py).try_iter()?.map(|batch| Part::new(&batch?));
+        let parts = parts.collect::<PyResult<Vec<_>>>()?;
+        let done = apply(&parts)?;
+        if strict && !stale {
+            let new = Decoder {
+                reader,
+                ..known.clone_ref(py)
+            };
+            let old = self.lock().insert(origin.worker.to_owned(), new);
+            drop(old);
+        }
+        Ok(Some(done))
+    }
+}
+
+/// The decoder that an engine makes for one worker; none for most.
+pub(crate) fn made_by<'py>(
+    engine: &Bound<'py, PyAny>,
+    block_size: u32,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let make: Option<Bound<'py, PyAny>> = engine.getattr("decoder")?.extract()?;
+    make.map(|make| make.call1((block_size,))).transpose()
+}
+
+impl<'py> Part<'py> {
+    fn new(batch: &Bound<'py, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            events: batch.getattr("events")?,
+            rank: batch.getattr("dp_rank")?.extract()?,
+            seq: batch.getattr("seq")?.extract()?,
+            source: batch.getattr("source")?.extract()?,
+        })
+    }
+}
+
+/// A lock of Python's that is held.
+struct Held<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'a, 'py> Held<'a, 'py> {
+    fn new(lock: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+        lock.call_method0("acquire")?;
+        Ok(Self(lock))
+    }
+}
+
+impl Drop for Held<'_, '_> {
+    fn drop(&mut self) {
+        // It is ours, so this cannot fail.
+        let _ = self.0.call_method0("release");
+    }
+}
