@@ -14,12 +14,14 @@ from kvindex.engines.engine import Batch, Decoder, Engine, Event
 from kvindex.engines.flexkv import FLEXKV
 from kvindex.engines.kvbm import KVBM
 from kvindex.engines.sglang import SGLANG
+from kvindex.engines.tensorrt_llm import TENSORRT_LLM
 from kvindex.engines.vllm import VLLM
 from kvindex.errors import ConfigError
 
 __all__ = ["Batch", "Decoder", "Engine", "Event", "add", "find", "names", "unpack"]
 
-_ENGINES = {engine.name: engine for engine in (AUTO, VLLM, SGLANG, KVBM, FLEXKV)}
+_BUILT_IN = (AUTO, VLLM, SGLANG, TENSORRT_LLM, KVBM, FLEXKV)
+_ENGINES = {engine.name: engine for engine in _BUILT_IN}
 
 
 def find(name: str) -> Engine:
