@@ -13,6 +13,7 @@ from kvindex.engines.auto import AUTO
 from kvindex.engines.engine import Batch, Decoder, Engine, Event
 from kvindex.engines.flexkv import FLEXKV
 from kvindex.engines.kvbm import KVBM
+from kvindex.engines.lmcache import LMCACHE, LMCACHE_INPROCESS
 from kvindex.engines.sglang import SGLANG
 from kvindex.engines.tensorrt_llm import TENSORRT_LLM
 from kvindex.engines.vllm import VLLM
@@ -20,7 +21,10 @@ from kvindex.errors import ConfigError
 
 __all__ = ["Batch", "Decoder", "Engine", "Event", "add", "find", "names", "unpack"]
 
-_BUILT_IN = (AUTO, VLLM, SGLANG, TENSORRT_LLM, KVBM, FLEXKV)
+_BUILT_IN = (
+    *(AUTO, VLLM, SGLANG, TENSORRT_LLM),
+    *(KVBM, FLEXKV, LMCACHE, LMCACHE_INPROCESS),
+)
 _ENGINES = {engine.name: engine for engine in _BUILT_IN}
 
 

@@ -40,6 +40,14 @@ def is_msgpack(payload: object) -> bool:
     }
 
 
+def is_batch(payload: object) -> bool:
+    """Tell whether a payload is bytes of an array in msgpack, as a batch is."""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        return False
+    first = bytes(payload[:1])
+    return first in {b"\xdc", b"\xdd"} or b"\x90" <= first <= b"\x9f"
+
+
 def load(payload: Any, expected: str) -> Any:  # noqa: ANN401 - any value
     """Return the value that a payload stands for.
 

@@ -1,0 +1,502 @@
+"""LMCache: its server's stream through vLLM, its coordinator's and controller's events.
+
+The truth of the server's captures is its description: which chunks it held at the
+end, and the tokens and parent of every chunk, computed when the capture was made.
+The messages to the controller are captured, too, but say nothing of tokens: what
+they mean is tested on chunks that vLLM's stream explains.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+import pytest
+
+import kvindex
+from kvindex import BlockStored
+from tests import wire
+from tests.engines import lines, meta, payloads
+from tests.helpers import BLOCK, depths, name, names, split, tokens
+
+SERVER = meta("lmcache/mp_server_kv_event_batches.meta.json")
+COORDINATOR = meta("lmcache/coordinator_events.meta.json")
+CHUNKS: dict[str, Any] = SERVER["chunks"]
+CHUNK: int = SERVER["chunk_size"]
+MP_FRAMES = payloads("lmcache/mp_connector_vllm_frames.jsonl")
+BODIES = lines("lmcache/coordinator_events.jsonl")
+WORKER = "lmcache"
+
+
+def path(chunk: str) -> list[str]:
+    """Return a chunk and all before it, the first one first."""
+    parent = CHUNKS[chunk]["parent"]
+    return [*(path(parent) if parent else []), chunk]
+
+
+def prompt(chunk: str) -> list[int]:
+    return [token for one in path(chunk) for token in CHUNKS[one]["tokens"]]
+
+
+def leading(chunk: str, held: set[str]) -> int:
+    return len(list(takewhile(held.__contains__, path(chunk))))
+
+
+def registered(block_size: int, profile: str = "lmcache") -> kvindex.Indexer:
+    index = kvindex.Indexer(block_size=block_size)
+    index.register(WORKER, profile=profile)
+    return index
+
+
+# The server's stream, through vLLM.
+
+
+@pytest.mark.parametrize("block_size", [CHUNK, 4])
+def test_the_servers_stream_is_exact(block_size: int) -> None:
+    index = registered(block_size)
+    for payload in MP_FRAMES[:-1]:
+        assert index.apply(payload, worker=WORKER).ignored == 0
+    held = set(SERVER["expected_final_cpu_hex"])
+    for chunk in CHUNKS:
+        (row,) = index.match(prompt(chunk), workers=[WORKER])
+        assert row.host == row.depth == leading(chunk, held) * CHUNK // block_size
+    assert index.workers()[0].host == len(held) * CHUNK // block_size
+    # The last one withdraws all, since the server lost records.
+    index.apply(MP_FRAMES[-1], worker=WORKER)
+    assert len(index) == 0
+
+
+def test_a_clear_in_vllms_stream_is_the_gpus() -> None:
+    index = registered(CHUNK)
+    for payload in MP_FRAMES[:-1]:
+        index.apply(payload, worker=WORKER)
+    before = index.workers()[0].host
+    index.apply(wire.batch([wire.cleared_map()]), worker=WORKER)
+    assert index.workers()[0].host == before > 0
+
+
+def test_the_servers_chunks_are_a_set() -> None:
+    index = registered(BLOCK)
+    stored = wire.stored_map([name("A")], tokens("A"), medium="CPU")
+    removed = wire.removed_map([name("A")], "CPU")
+    index.apply(wire.batch([stored, stored, removed]), worker=WORKER)
+    assert len(index) == 0
+
+
+# The coordinator's events.
+
+
+def test_the_coordinators_events_are_exact_where_names_are_known() -> None:
+    index = registered(CHUNK)
+    for chunk in CHUNKS:
+        taught = [bytes.fromhex(one) for one in path(chunk)]
+        index.apply([BlockStored(taught, prompt(chunk))], worker="teacher")
+    for body in BODIES:
+        report = index.apply(json.dumps(body), worker=WORKER)
+        assert report.status == "ok"
+        assert set(report.reasons) <= {"medium"}
+    held = set(COORDINATOR["expected_final"]["l1/dram"])
+    for chunk in CHUNKS:
+        (row,) = index.match(prompt(chunk), workers=[WORKER])
+        assert row.host == row.depth == leading(chunk, held)
+    (state,) = [row for row in index.workers() if row.worker == WORKER]
+    assert (state.host, state.disk, state.external) == (len(held), 0, 0)
+
+
+def test_alone_the_coordinators_events_never_say_too_much() -> None:
+    index = registered(CHUNK)
+    placed = 0
+    for body in BODIES:
+        report = index.apply(body, worker=WORKER)
+        assert set(report.reasons) <= {
+            "medium",
+            "unresolved",
+            "unknown_block",
+            "orphan",
+        }
+    held = set(COORDINATOR["expected_final"]["l1/dram"])
+    for chunk in CHUNKS:
+        (row,) = index.match(prompt(chunk), workers=[WORKER])
+        assert row.depth <= leading(chunk, held)
+        placed += row.depth
+    assert placed > 0
+
+
+def test_shared_chunks_are_left_out_and_counted() -> None:
+    index = registered(CHUNK)
+    shared = [
+        len(batch["entries"])
+        for body in BODIES
+        for batch in body["batches"]
+        if batch["shared"]
+    ]
+    counted = [index.apply(body, worker=WORKER).reasons for body in BODIES]
+    assert sum(reasons.get("medium", 0) for reasons in counted) == sum(shared) > 0
+
+
+def key(path: str, rank: int, world: int, group: int, salt: str) -> dict[str, Any]:
+    packed = world << 24 | rank << 16 | world << 8 | rank
+    digest = name(path).to_bytes(8, "big") * 4
+    return {
+        "chunk_hash_hex": digest.hex(),
+        "model_name": "model",
+        "kv_rank": packed,
+        "object_group_id": group,
+        "cache_salt": salt,
+    }
+
+
+class Instance:
+    """One LMCache instance, as its coordinator hears it."""
+
+    def __init__(self, index: kvindex.Indexer) -> None:
+        """Post to `index`."""
+        self.index = index
+        self.seq = 0
+        self.incarnation = 5
+
+    def post(self, kind: str, *paths: str, **said: Any) -> kvindex.ApplyReport:  # noqa: ANN401
+        """Post one batch of chunks, one part each."""
+        self.seq += 1
+        rank, world = said.pop("rank", 0), said.pop("world", 1)
+        group, salt = said.pop("group", 0), said.pop("salt", "")
+        model = said.pop("model", "model")
+        entries = []
+        for one in paths:
+            packed = key(one, rank, world, group, salt) | {"model_name": model}
+            text = tokens(one[-1]) if kind == "store" else []
+            start = (len(one) - 1) * BLOCK if kind == "store" else -1
+            entries.append({"key": packed, "token_ids": text, "token_offset": start})
+        batch = {
+            "instance_id": "mp-0",
+            "incarnation": self.incarnation,
+            "seq": self.seq,
+            "event_type": kind,
+            "tier": "l1",
+            "backend": "dram",
+            "shared": False,
+            "entries": entries,
+        }
+        return self.index.apply({"batches": [batch | said]}, worker=WORKER)
+
+    def tiers(self, query: str, **options: Any) -> tuple[int, ...]:  # noqa: ANN401
+        """Return how many blocks of a query lie on each tier."""
+        (row,) = self.index.match(tokens(query), workers=[WORKER], **options)
+        return split(row)
+
+
+@pytest.fixture
+def instance() -> Instance:
+    return Instance(registered(BLOCK))
+
+
+def test_a_chunk_counts_when_all_ranks_have_it(instance: Instance) -> None:
+    instance.post("store", "A", "AB", rank=0, world=2)
+    assert instance.tiers("AB") == (0, 0, 0, 0)
+    instance.post("store", "A", rank=1, world=2)
+    assert instance.tiers("AB") == (0, 1, 0, 0)
+    instance.post("store", "A", "AB", rank=1, world=2)
+    assert instance.tiers("AB") == (0, 2, 0, 0)
+    assert instance.post("delete", "A", rank=0, world=2).removed == 1
+    assert instance.tiers("AB") == (0, 0, 0, 0)
+    assert instance.post("delete", "A", rank=1, world=2).removed == 0
+    instance.post("store", "A", rank=1, world=2)
+    assert instance.tiers("AB") == (0, 0, 0, 0)
+    instance.post("store", "A", rank=0, world=2)
+    assert instance.tiers("AB") == (0, 2, 0, 0)
+
+
+def test_a_chunk_counts_when_all_groups_that_were_heard_of_have_it(
+    instance: Instance,
+) -> None:
+    instance.post("store", "A", "AB")
+    assert instance.tiers("AB") == (0, 2, 0, 0)
+    instance.post("store", "A", group=1)
+    assert instance.tiers("AB") == (0, 1, 0, 0)
+    instance.post("store", "A", "AB", group=1)
+    assert instance.tiers("AB") == (0, 2, 0, 0)
+    instance.post("delete", "AB", group=0)
+    assert instance.tiers("AB") == (0, 1, 0, 0)
+
+
+def test_the_second_tier_is_a_disk_or_far_away(instance: Instance) -> None:
+    instance.post("store", "A", "AB")
+    instance.post("store", "AB", "A", tier="l2", backend="fs")
+    instance.post("store", "AB", tier="l2", backend="s3")
+    instance.post("delete", "A", "AB")
+    assert instance.tiers("AB") == (0, 0, 2, 0)
+    # Two backends of one kind: the last one counts.
+    instance.post("store", "AB", tier="l2", backend="nvme")
+    instance.post("delete", "AB", tier="l2", backend="fs")
+    assert instance.tiers("AB") == (0, 0, 2, 0)
+    instance.post("delete", "AB", tier="l2", backend="nvme")
+    assert instance.tiers("AB") == (0, 0, 1, 1)
+
+
+def test_only_the_first_tiers_batches_are_one_request(instance: Instance) -> None:
+    # Not even there does a chunk follow one that does not end where it begins.
+    instance.post("store", "X", tier="l1")
+    report = instance.post("store", "X", "AB", tier="l2", backend="fs")
+    assert report.reasons == {"unresolved": 1}
+    assert instance.post("store", "X", "ABC").reasons == {"unresolved": 1}
+    assert depths(instance.index, "XB") == {WORKER: 1}
+
+
+def test_a_chunk_that_comes_back_has_the_parent_that_it_had(
+    instance: Instance,
+) -> None:
+    instance.post("store", "A", "AB", "ABC")
+    instance.post("delete", "AB")
+    assert instance.tiers("ABC") == (0, 1, 0, 0)
+    instance.post("store", "AB")
+    assert instance.tiers("ABC") == (0, 3, 0, 0)
+
+
+def test_a_new_incarnation_holds_nothing(instance: Instance) -> None:
+    instance.post("store", "A", "AB")
+    instance.post("store", "A", tier="l2", backend="fs")
+    instance.incarnation, instance.seq = 6, 0
+    report = instance.post("store", "X")
+    assert (report.removed, report.stored, report.status) == (3, 1, "ok")
+    assert depths(instance.index, "AB") == {}
+    # What is late from the last one changes nothing.
+    instance.incarnation, instance.seq = 5, 7
+    instance.post("store", "A")
+    assert depths(instance.index, "A") == {}
+    assert depths(instance.index, "X") == {WORKER: 1}
+
+
+def test_numbers_that_are_missing_are_a_gap(instance: Instance) -> None:
+    instance.post("store", "A")
+    instance.seq = 4
+    assert instance.post("store", "A", "AB").gap == (2, 4)
+    instance.seq = 3
+    report = instance.post("delete", "A")
+    assert (report.status, report.removed) == ("duplicate", 0)
+    assert instance.post("delete", "A").status == "duplicate"
+    instance.seq = 5
+    assert instance.post("delete", "A").removed == 1
+
+
+def test_salts_are_apart_though_their_hashes_are_one(instance: Instance) -> None:
+    instance.post("store", "A", "AB", salt="one")
+    instance.post("store", "A", salt="two")
+    assert instance.tiers("AB") == (0, 0, 0, 0)
+    assert instance.tiers("AB", cache_salt="one") == (0, 2, 0, 0)
+    instance.post("delete", "A", salt="two")
+    assert instance.tiers("AB", cache_salt="one") == (0, 2, 0, 0)
+    assert instance.tiers("AB", cache_salt="two") == (0, 0, 0, 0)
+
+
+def test_one_model_is_followed(instance: Instance) -> None:
+    instance.post("store", "A")
+    assert instance.post("store", "X", model="other").reasons == {"medium": 1}
+    assert depths(instance.index, "X") == {}
+
+
+def test_a_reset_forgets_the_parts(instance: Instance) -> None:
+    instance.post("store", "A", rank=0, world=2)
+    instance.index.reset(WORKER)
+    instance.post("store", "A", rank=1, world=2)
+    assert instance.tiers("A") == (0, 0, 0, 0)
+    instance.index.clear()
+    instance.seq = 0
+    assert instance.post("store", "A").stored == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"batches": 5},
+        {"batches": [5]},
+        {"batches": [{"instance_id": "a"}, {"instance_id": "b"}]},
+        [],
+        "no JSON",
+        b"\x81",
+        5,
+    ],
+    ids=str,
+)
+def test_what_is_no_body_is_a_decode_error(body: Any, instance: Instance) -> None:  # noqa: ANN401
+    instance.post("store", "A")
+    if body == []:
+        body = [{}]
+    with pytest.raises(kvindex.DecodeError):
+        instance.index.apply(body, worker=WORKER)
+    assert instance.tiers("A") == (0, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"seq": -1}, {"incarnation": None}, {"entries": 5}, {"entries": [{"key": {}}]}],
+    ids=str,
+)
+def test_a_faulty_batch_costs_only_itself(
+    said: dict[str, Any], instance: Instance
+) -> None:
+    instance.post("store", "A")
+    assert instance.post("store", "X", **said).reasons == {"malformed": 1}
+    instance.post("store", "A", "AB")
+    assert instance.tiers("AB") == (0, 2, 0, 0)
+
+
+def test_events_of_another_instance_are_refused(instance: Instance) -> None:
+    instance.post("store", "A")
+    with pytest.raises(kvindex.DecodeError, match="expected events of one instance"):
+        instance.post("store", "X", instance_id="mp-1")
+
+
+# The controller's messages.
+
+
+def message(kind: str, worker: int = 0, **said: Any) -> bytes:  # noqa: ANN401
+    said = {"instance_id": "vllm-0", "worker_id": worker} | said
+    return wire.pack({"type": kind} | said)
+
+
+def operations(
+    *said: tuple[str, str], worker: int = 0, seq: int = 0, location: str = "CPU"
+) -> bytes:
+    each = [
+        {"op_type": kind, "key": name(one), "seq_num": seq + at}
+        for at, (kind, one) in enumerate(said)
+    ]
+    return message(
+        "BatchedKVOperationMsg",
+        worker,
+        location=f"Local{location}Backend",
+        operations=each,
+    )
+
+
+def inside_vllm() -> kvindex.Indexer:
+    """Return an index to which vLLM's stream has explained the chunks AB and ABCD."""
+    index = kvindex.Indexer(block_size=BLOCK)
+    chunks = {"host": 2 * BLOCK, "disk": 2 * BLOCK}
+    index.register(WORKER, profile="lmcache_inprocess", chunk_tokens=chunks)
+    stored = wire.stored_map(
+        names("AB", "ABCD"), tokens("ABCD"), block_size=2 * BLOCK, medium="cpu"
+    )
+    index.apply(wire.batch([stored]), worker=WORKER)
+    return index
+
+
+def test_stores_inside_vllm_lie_on_the_host_and_are_units() -> None:
+    index = inside_vllm()
+    assert depths(index, "ABCD") == {WORKER: 4}
+    assert depths(index, "ABC") == {WORKER: 2}
+    (row,) = index.match(tokens("ABCD"))
+    assert split(row) == (0, 4, 0, 0)
+
+
+def test_the_controller_tells_what_vllm_does_not() -> None:
+    index = inside_vllm()
+    apply = index.apply
+    apply(operations(("admit", "AB"), ("admit", "ABCD")), worker=WORKER)
+    apply(operations(("admit", "AB"), location="Disk"), worker=WORKER)
+    (row,) = index.match(tokens("ABCD"))
+    assert split(row) == (0, 4, 0, 0)
+    gone = apply(operations(("evict", "AB"), ("evict", "ABCD"), seq=2), worker=WORKER)
+    assert gone.removed == 2
+    (row,) = index.match(tokens("ABCD"))
+    assert split(row) == (0, 0, 2, 0)
+
+
+def test_a_key_counts_when_all_workers_have_it() -> None:
+    index = inside_vllm()
+    index.apply(message("RegisterMsg", 1), worker=WORKER)
+    disk = operations(("admit", "AB"), location="Disk")
+    index.apply(operations(("evict", "X"), location="Disk", worker=1), worker=WORKER)
+    index.apply(disk, worker=WORKER)
+    assert index.workers()[0].disk == 0
+    index.apply(
+        operations(("admit", "AB"), location="Disk", worker=1, seq=1), worker=WORKER
+    )
+    assert index.workers()[0].disk == 2
+    # A worker that begins holds nothing, and its numbers begin, too.
+    index.apply(message("RegisterMsg", 1), worker=WORKER)
+    assert index.workers()[0].disk == 0
+    again = operations(("admit", "AB"), location="Disk", worker=1)
+    assert index.apply(again, worker=WORKER).status == "ok"
+    assert index.workers()[0].disk == 2
+    # One that was not heard of before lacks it.
+    index.apply(operations(("evict", "X"), worker=2, location="Disk"), worker=WORKER)
+    assert index.workers()[0].disk == 0
+
+
+def test_a_full_sync_takes_the_place_of_what_was_there() -> None:
+    index = inside_vllm()
+    where: dict[str, Any] = {"location": "LocalDiskBackend", "sync_id": "s"}
+    index.apply(operations(("admit", "AB"), location="Disk"), worker=WORKER)
+    index.apply(message("FullSyncStartMsg", **where), worker=WORKER)
+    during = operations(("evict", "AB"), location="Disk", seq=1)
+    assert index.apply(during, worker=WORKER).removed == 0
+    keys: dict[str, Any] = {"keys": [name("ABCD"), name("unknown")]}
+    index.apply(message("FullSyncBatchMsg", **where, **keys), worker=WORKER)
+    assert index.workers()[0].disk == 2
+    report = index.apply(message("FullSyncEndMsg", **where), worker=WORKER)
+    assert (report.removed, report.stored) == (1, 1)
+    assert report.reasons == {"unresolved": 1}
+    # What it still has was neither gone nor is it new.
+    index.apply(message("FullSyncStartMsg", **where), worker=WORKER)
+    index.apply(message("FullSyncBatchMsg", **where, **keys), worker=WORKER)
+    report = index.apply(message("FullSyncEndMsg", **where), worker=WORKER)
+    assert (report.removed, report.stored, report.ignored) == (0, 0, 0)
+    # Without a start an end means nothing.
+    assert index.apply(message("FullSyncEndMsg", **where), worker=WORKER).removed == 0
+
+
+def test_numbers_of_operations_are_those_of_a_workers_backend() -> None:
+    index = inside_vllm()
+    index.apply(operations(("admit", "AB"), seq=3), worker=WORKER)
+    report = index.apply(operations(("admit", "ABCD"), seq=6), worker=WORKER)
+    assert report.gap == (4, 5)
+    late = index.apply(operations(("evict", "AB"), seq=4), worker=WORKER)
+    assert (late.status, late.removed) == ("duplicate", 0)
+    gone = index.apply(operations(("evict", "AB"), seq=7), worker=WORKER)
+    assert gone.removed == 1
+    other = operations(("admit", "AB"), location="Disk", seq=0)
+    assert index.apply(other, worker=WORKER).status == "ok"
+
+
+def test_the_captured_messages_are_read() -> None:
+    index = inside_vllm()
+    expected = {1: {"unresolved": 2}, 2: {"unresolved": 1}, 5: {"unresolved": 3}}
+    for number, line in enumerate(lines("lmcache/controller_msgs.jsonl")):
+        payload = b64decode(line["payload"])
+        assert msgspec.msgpack.decode(payload) == line["decoded"]
+        report = index.apply(payload, worker=WORKER)
+        assert "malformed" not in report.reasons
+        if number in expected:
+            assert report.reasons.items() >= expected[number].items(), number
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        message("AnotherMsg", location="LocalCPUBackend"),
+        message("BatchedKVOperationMsg", location="LocalCPUBackend", operations=5),
+        message("BatchedKVOperationMsg", operations=[]),
+        message("FullSyncBatchMsg", location="LocalCPUBackend", keys=["key"]),
+        wire.pack({}),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_counted(payload: bytes) -> None:
+    index = inside_vllm()
+    assert index.apply(payload, worker=WORKER).reasons == {"malformed": 1}
+
+
+def test_messages_of_another_instance_are_refused() -> None:
+    index = inside_vllm()
+    index.apply(message("HeartbeatMsg"), worker=WORKER)
+    with pytest.raises(kvindex.DecodeError, match="expected messages of 'vllm-0'"):
+        index.apply(message("HeartbeatMsg", instance_id="vllm-1"), worker=WORKER)
+
+
+def test_chunks_have_the_default_size_unless_register_says_otherwise() -> None:
+    index = kvindex.Indexer(block_size=512)
+    with pytest.raises(kvindex.ConfigError, match="multiple of the block size 512"):
+        index.register(WORKER, profile="lmcache_inprocess")
