@@ -10,6 +10,7 @@ of your own. `docs/engines.md` says for each what arrives and what does not.
 
 from kvindex._core import unpack
 from kvindex.engines.auto import AUTO
+from kvindex.engines.dynamo import DYNAMO
 from kvindex.engines.engine import Batch, Decoder, Engine, Event
 from kvindex.engines.flexkv import FLEXKV
 from kvindex.engines.kvbm import KVBM
@@ -23,7 +24,7 @@ __all__ = ["Batch", "Decoder", "Engine", "Event", "add", "find", "names", "unpac
 
 _BUILT_IN = (
     *(AUTO, VLLM, SGLANG, TENSORRT_LLM),
-    *(KVBM, FLEXKV, LMCACHE, LMCACHE_INPROCESS),
+    *(KVBM, FLEXKV, LMCACHE, LMCACHE_INPROCESS, DYNAMO),
 )
 _ENGINES = {engine.name: engine for engine in _BUILT_IN}
 

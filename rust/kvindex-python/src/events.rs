@@ -25,6 +25,7 @@ const FIELDS: [(&str, &[&str]); 3] = [
             "block_hashes",
             "parent_block_hash",
             "token_ids",
+            "local_keys",
             "block_size",
             "lora_id",
             "medium",

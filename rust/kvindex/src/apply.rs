@@ -87,7 +87,7 @@ impl Writer {
         }
         let target = self.target(holder, &profile, tier);
         let given = Given::by(&profile, lora, salt_of(batch, store));
-        if store.tokens.is_empty() {
+        if !store.has_content() {
             return self.put_named(target, batch, store, plan.unit, given, report);
         }
         if plan.unit == 0 {
