@@ -17,6 +17,7 @@ __all__ = [
     "_matches",
     "block_keys",
     "chain_keys",
+    "pack_batch",
     "unpack",
 ]
 
@@ -42,6 +43,9 @@ def block_keys(
     pairs: bool = False,
 ) -> memoryview[int]: ...
 def chain_keys(local_keys: _Integers, /) -> memoryview[int]: ...
+def pack_batch(
+    events: Sequence[_Event], /, *, timestamp: float, dp_rank: int = 0
+) -> bytes: ...
 def unpack(payload: bytes, /) -> object: ...
 def _matches(
     workers: tuple[str, ...],

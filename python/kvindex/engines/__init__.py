@@ -8,7 +8,7 @@ are not batches of vLLM's or SGLang's wire. `names()` lists all, `add` takes one
 of your own. `docs/engines.md` says for each what arrives and what does not.
 """
 
-from kvindex._core import unpack
+from kvindex._core import pack_batch, unpack
 from kvindex.engines.auto import AUTO
 from kvindex.engines.dynamo import DYNAMO
 from kvindex.engines.engine import Batch, Decoder, Engine, Event
@@ -20,7 +20,17 @@ from kvindex.engines.tensorrt_llm import TENSORRT_LLM
 from kvindex.engines.vllm import VLLM
 from kvindex.errors import ConfigError
 
-__all__ = ["Batch", "Decoder", "Engine", "Event", "add", "find", "names", "unpack"]
+__all__ = [
+    "Batch",
+    "Decoder",
+    "Engine",
+    "Event",
+    "add",
+    "find",
+    "names",
+    "pack_batch",
+    "unpack",
+]
 
 _BUILT_IN = (
     *(AUTO, VLLM, SGLANG, TENSORRT_LLM),

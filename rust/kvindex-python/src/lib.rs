@@ -42,6 +42,8 @@ mod _core {
     #[pymodule_export]
     use crate::candidates::Candidates;
     #[pymodule_export]
+    use crate::events::pack_batch;
+    #[pymodule_export]
     use crate::hashing::{block_keys, chain_keys};
     #[pymodule_export]
     use crate::indexer::Indexer;
