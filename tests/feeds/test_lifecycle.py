@@ -95,7 +95,6 @@ def test_entering_and_leaving_hold_up_no_event_loop(
     index: kvindex.Indexer, start: Start
 ) -> None:
     passed: list[bool] = []
-    loop: asyncio.AbstractEventLoop
 
     class Watched(Feed):
         """A feed that opens and closes only while the loop answers."""
@@ -122,6 +121,7 @@ def test_entering_and_leaving_hold_up_no_event_loop(
 
     engine = start()
     engine.publish(batch(stores("AB")))
+    loop: asyncio.AbstractEventLoop
     asyncio.run(main())
     assert passed == [True, True]
     assert feed_threads() == []
