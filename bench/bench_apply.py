@@ -102,11 +102,15 @@ def test_8_blocks_an_event(
     check(index)
 
 
-def test_64_blocks_an_event(duel: Duel, sixty_fours: Stream, peer: Peer | None) -> None:
+def test_many_blocks_an_event(
+    duel: Duel, long_steps: tuple[int, Stream], peer: Peer | None
+) -> None:
+    blocks, stream = long_steps
     index = kvindex.Indexer(block_size=BLOCK)
-    chunks = list(islice(sixty_fours.chunks(BLOCKS_A_ROUND // 64), ROUNDS))
+    chunks = list(islice(stream.chunks(BLOCKS_A_ROUND // blocks), ROUNDS))
     calls = ours(index, chunks, as_bytes), given(peer, chunks)
-    duel.rate(APPLY_GIVEN, "64 blocks an event, from bytes", BLOCKS_A_ROUND, *calls)
+    line = f"{blocks} blocks an event, from bytes"
+    duel.rate(APPLY_GIVEN, line, BLOCKS_A_ROUND, *calls)
     check(index)
 
 

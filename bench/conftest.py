@@ -82,7 +82,10 @@ def eights() -> Stream:
     return Maker(8).mixed(1_000_000, 8)
 
 
-@pytest.fixture(scope="session")
-def sixty_fours() -> Stream:
-    """Return a fleet's stream, 64 blocks a batch, of about a million claims."""
-    return Maker(64).mixed(1_000_000, 64)
+@pytest.fixture(scope="session", params=[64, 512])
+def long_steps(request: pytest.FixtureRequest) -> tuple[int, Stream]:
+    """Return a fleet's stream of about a million claims, and its blocks a batch.
+
+    8,192 tokens, 512 blocks, are what an engine prefills in one step.
+    """
+    return request.param, Maker(request.param).mixed(1_000_000, request.param)

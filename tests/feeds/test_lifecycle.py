@@ -99,9 +99,11 @@ def test_entering_and_leaving_hold_up_no_event_loop(
     class Watched(Feed):
         """A feed that opens and closes only while the loop answers."""
 
+        loop: asyncio.AbstractEventLoop
+
         def pass_the_loop(self) -> None:
             answered = threading.Event()
-            loop.call_soon_threadsafe(answered.set)
+            self.loop.call_soon_threadsafe(answered.set)
             passed.append(answered.wait(5.0))
 
         def open(self) -> None:
@@ -113,15 +115,14 @@ def test_entering_and_leaving_hold_up_no_event_loop(
             super().close(timeout)
 
     async def main() -> None:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        async with Watched(index, [source(engine)]) as feed:
+        feed = Watched(index, [source(engine)])
+        feed.loop = asyncio.get_running_loop()
+        async with feed:
             assert await asyncio.to_thread(feed.wait)
             assert depths(index, "AB") == {"w1": 2}
 
     engine = start()
     engine.publish(batch(stores("AB")))
-    loop: asyncio.AbstractEventLoop
     asyncio.run(main())
     assert passed == [True, True]
     assert feed_threads() == []

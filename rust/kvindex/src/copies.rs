@@ -1,11 +1,15 @@
 //! How often does a member hold a block, and under which names?
 //!
 //! A block that a member holds is held once, under its primary name, unless it
-//! is written down here. What is not too rare takes one word:
+//! is written down here. What is not too rare takes 16 bits, beside those of the
+//! block's seven neighbours, since what holds for one block mostly holds for the
+//! blocks around it:
 //!
 //! ```text
-//! word   block (48 bits) | 0 | copies under the primary name (15)
-//! word   block (48 bits) | 1 | the alias that the one copy is under (15)
+//! group   run (32 bits) | offset / 8 (13)     code of each of the eight blocks
+//! code    0, nothing is written down
+//!         0 | copies under the primary name, 2 or more (15)
+//!         1 | the alias that the one copy is under (15)
 //! ```
 
 use hashbrown::HashTable;
@@ -13,53 +17,71 @@ use hashbrown::HashTable;
 use crate::event::Name;
 use crate::mix::{MixMap, mix};
 use crate::place::{Places, Standing};
-use crate::run::{Block, Shared};
+use crate::run::{Block, GROUP, Shared};
 
-const CODE_BITS: u32 = 16;
 const ALIAS: u16 = 1 << 15;
 /// The code of what is not written down.
-const ONCE: u16 = 1;
+const USUAL: u16 = 0;
 
-/// A name's copies of one block.
+/// The copies of a block under one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Copy {
+pub(crate) struct Named {
     pub(crate) name: Name,
     pub(crate) count: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    key: u64,
+    codes: [u16; GROUP],
 }
 
 /// The copies of one member's blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    words: HashTable<u64>,
-    /// Copies under several names, and what no word can hold.
-    lists: MixMap<Block, Vec<Copy>>,
+    groups: HashTable<Group>,
+    /// Copies under several names, and what no code can say.
+    lists: MixMap<Block, Vec<Named>>,
 }
 
-fn pack(block: Block, code: u16) -> u64 {
-    block.word() << CODE_BITS | u64::from(code)
-}
-
-fn hash(word: u64) -> u64 {
-    mix(word >> CODE_BITS)
-}
-
-fn is_of(block: Block) -> impl Fn(&u64) -> bool {
-    move |word| word >> CODE_BITS == block.word()
+fn hash(group: &Group) -> u64 {
+    mix(group.key)
 }
 
 impl Copies {
-    fn code(&self, block: Block) -> Option<u16> {
-        let found = self.words.find(mix(block.word()), is_of(block));
-        found.map(|word| *word as u16)
+    fn code(&self, block: Block) -> u16 {
+        if self.groups.is_empty() {
+            return USUAL;
+        }
+        let (key, at) = block.group();
+        let found = self.groups.find(mix(key), |group| group.key == key);
+        found.map_or(USUAL, |group| group.codes[at])
+    }
+
+    fn set_code(&mut self, block: Block, code: u16) {
+        if code == USUAL && self.groups.is_empty() {
+            return;
+        }
+        let (key, at) = block.group();
+        match self.groups.find_entry(mix(key), |group| group.key == key) {
+            Ok(mut entry) => {
+                entry.get_mut().codes[at] = code;
+                if entry.get().codes == [USUAL; GROUP] {
+                    entry.remove();
+                }
+            }
+            Err(_) if code == USUAL => {}
+            Err(_) => {
+                let mut codes = [USUAL; GROUP];
+                codes[at] = code;
+                let group = Group { key, codes };
+                self.groups.insert_unique(mix(key), group, hash);
+            }
+        }
     }
 
     fn is_listed(&self, block: Block) -> bool {
         !self.lists.is_empty() && self.lists.contains_key(&block)
-    }
-
-    fn insert(&mut self, word: u64) {
-        self.words
-            .insert_unique(hash(word), word, |&word| hash(word));
     }
 
     /// Whether a block is held once, under its primary name.
@@ -68,19 +90,18 @@ impl Copies {
     }
 
     /// The copies of a block that is held.
-    pub(crate) fn get(&self, places: &Places, shared: &Shared, block: Block) -> Vec<Copy> {
+    pub(crate) fn get(&self, places: &Places, shared: &Shared, block: Block) -> Vec<Named> {
         if let Some(list) = self.lists.get(&block) {
             return list.clone();
         }
-        let code = self.code(block).unwrap_or(ONCE);
-        if code & ALIAS != 0 {
-            let name = places.alias(block, usize::from(code & !ALIAS));
-            return vec![Copy { name, count: 1 }];
+        if let Some(number) = self.alias(block) {
+            let name = places.alias(block, number);
+            return vec![Named { name, count: 1 }];
         }
         let primary = places.primary(shared, block);
-        vec![Copy {
+        vec![Named {
             name: primary.expect("a held block has a name"),
-            count: u32::from(code),
+            count: u32::from(self.code(block).max(1)),
         }]
     }
 
@@ -99,35 +120,38 @@ impl Copies {
         if self.is_listed(block) {
             return None;
         }
-        if self.words.is_empty() {
-            return Some(Standing::Primary);
+        match (self.code(block), self.alias(block)) {
+            (USUAL, _) => Some(Standing::Primary),
+            (_, alias) => alias.map(Standing::Alias),
         }
-        match self.code(block) {
-            None => Some(Standing::Primary),
-            Some(code) if code & ALIAS != 0 => Some(Standing::Alias(usize::from(code & !ALIAS))),
-            Some(_) => None,
-        }
+    }
+
+    /// The number of the alias under which a block may be held once.
+    pub(crate) fn alias(&self, block: Block) -> Option<usize> {
+        let code = self.code(block);
+        (code & ALIAS != 0).then(|| usize::from(code & !ALIAS))
     }
 
     /// Forgets what is written down of consecutive blocks.
     pub(crate) fn clear(&mut self, blocks: impl Iterator<Item = Block>) {
-        if !self.words.is_empty() {
-            blocks.for_each(|block| self.set_code(block, ONCE));
+        if !self.groups.is_empty() {
+            blocks.for_each(|block| self.set_code(block, USUAL));
         }
     }
 
     /// Sets the copies of a block that is held, or was.
-    pub(crate) fn set(&mut self, places: &Places, shared: &Shared, block: Block, copies: &[Copy]) {
+    pub(crate) fn set(&mut self, places: &Places, shared: &Shared, block: Block, copies: &[Named]) {
         let code = match copies {
-            [] => Some(ONCE),
-            [Copy { name, count }] => match (places.standing(shared, block, *name), *count) {
+            [] => Some(USUAL),
+            [Named { name, count }] => match (places.standing(shared, block, *name), *count) {
+                (Standing::Primary, 1) => Some(USUAL),
                 (Standing::Primary, count) if count < u32::from(ALIAS) => Some(count as u16),
                 (Standing::Alias(number @ ..0x8000), 1) => Some(ALIAS | number as u16),
                 _ => None,
             },
             _ => None,
         };
-        self.set_code(block, code.unwrap_or(ONCE));
+        self.set_code(block, code.unwrap_or(USUAL));
         if code.is_none() {
             self.lists.insert(block, copies.to_vec());
         } else if !self.lists.is_empty() {
@@ -140,11 +164,9 @@ impl Copies {
     pub(crate) fn begin(&mut self, block: Block, name: Name, standing: Standing) {
         match standing {
             Standing::Primary => {}
-            Standing::Alias(number @ ..0x8000) => {
-                self.insert(pack(block, ALIAS | number as u16));
-            }
+            Standing::Alias(number @ ..0x8000) => self.set_code(block, ALIAS | number as u16),
             Standing::Alias(_) => {
-                self.lists.insert(block, vec![Copy { name, count: 1 }]);
+                self.lists.insert(block, vec![Named { name, count: 1 }]);
             }
         }
     }
@@ -152,33 +174,16 @@ impl Copies {
     /// Adds a copy under the primary name; false where that takes more than a
     /// number.
     pub(crate) fn add_primary(&mut self, block: Block) -> bool {
-        if self.is_listed(block) {
+        let code = self.code(block);
+        if code >= ALIAS - 1 || self.is_listed(block) {
             return false;
         }
-        match self.words.find_mut(mix(block.word()), is_of(block)) {
-            Some(word) if (*word as u16) < ALIAS - 1 => *word += 1,
-            Some(_) => return false,
-            None => self.insert(pack(block, ONCE + 1)),
-        }
+        self.set_code(block, code.max(1) + 1);
         true
-    }
-
-    fn set_code(&mut self, block: Block, code: u16) {
-        if code == ONCE && self.words.is_empty() {
-            return;
-        }
-        match self.words.find_entry(mix(block.word()), is_of(block)) {
-            Ok(entry) if code == ONCE => {
-                entry.remove();
-            }
-            Ok(mut entry) => *entry.get_mut() = pack(block, code),
-            Err(_) if code == ONCE => {}
-            Err(_) => self.insert(pack(block, code)),
-        }
     }
 
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        self.words.allocation_size() + self.lists.capacity() * 33 + self.lists.len() * 64
+        self.groups.allocation_size() + self.lists.capacity() * 33 + self.lists.len() * 64
     }
 }

@@ -1,7 +1,7 @@
 //! Who holds it now? Copies, units, and what follows for names.
 
 use crate::claims::Claim;
-use crate::copies::Copy;
+use crate::copies::Named;
 use crate::event::{Name, Tier};
 use crate::holder::Slot;
 use crate::member::{Identity, Role, Unit};
@@ -88,12 +88,15 @@ impl Writer {
         }
         let lows = names.iter().map(|name| name.low());
         self.store.places.touch(lows);
+        let shared = self.store.shared.clone();
+        let words = shared.blocks(piece.first(), piece.len()).chunks_exact(2);
         let mut news = 0;
-        for (offset, &name) in piece.range().zip(names) {
+        for ((offset, &name), words) in piece.range().zip(names).zip(words) {
             let block = Block::new(piece.run, offset);
             let held = !free && self.store.covers(member, block);
-            news += u64::from(!held && !self.held_besides(target, member, block));
-            self.announce(target, member, block, name, held);
+            news += u64::from(!held && (alone || !self.held_besides(target, member, block)));
+            let standing = self.store.places.bind(&shared, block, &words[1], name);
+            self.count(target, member, block, (name, standing), held);
         }
         news
     }
@@ -110,16 +113,22 @@ impl Writer {
                 copies.is_usual(block)
             };
             if !counted {
-                self.announce(target, member, block, name, true);
+                self.count(target, member, block, (name, Standing::Primary), true);
             }
         }
         0
     }
 
-    /// Gives a block a name and counts the copy under it.
-    fn announce(&mut self, target: Target, member: u32, block: Block, name: Name, held: bool) {
-        let Store { places, shared, .. } = &mut self.store;
-        let standing = places.bind(shared, block, name);
+    /// Counts a copy of a block under one of its names.
+    fn count(
+        &mut self,
+        target: Target,
+        member: u32,
+        block: Block,
+        (name, standing): (Name, Standing),
+        held: bool,
+    ) {
+        let Store { places, shared, .. } = &self.store;
         let copies = &mut self.members.get_mut(member).copies;
         if !held {
             return copies.begin(block, name, standing);
@@ -130,7 +139,7 @@ impl Writer {
         let mut list = copies.get(places, shared, block);
         match list.iter_mut().find(|copy| copy.name.matches(name)) {
             Some(copy) => copy.count += u32::from(target.counting),
-            None => list.push(Copy { name, count: 1 }),
+            None => list.push(Named { name, count: 1 }),
         }
         copies.set(places, shared, block, &list);
     }
@@ -155,7 +164,8 @@ impl Writer {
         if same.next().is_none() {
             self.claim_unit(target, member, last, length as u16);
         }
-        self.store.places.bind(&self.store.shared, last, name);
+        let Store { places, shared, .. } = &mut self.store;
+        places.bind(shared, last, shared.name_word(last), name);
         if !self.orphans.is_empty() {
             self.announced.push(name);
         }
@@ -167,7 +177,7 @@ impl Writer {
             Some(unit) => unit.copies.count += u32::from(target.counting),
             None => units.push(Unit {
                 length: length as u16,
-                copies: Copy { name, count: 1 },
+                copies: Named { name, count: 1 },
             }),
         }
         self.store.unpin();

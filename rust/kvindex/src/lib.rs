@@ -16,6 +16,7 @@
 //! - `query` reads it; `arena` and `version` make that safe while it is written
 #![forbid(unsafe_code)]
 
+mod aliases;
 mod apply;
 mod arena;
 mod by_name;

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::claims::UNIT;
-use crate::copies::{Copies, Copy};
+use crate::copies::{Copies, Named};
 use crate::event::Tier;
 use crate::mix::MixMap;
 use crate::run::{Block, Shared};
@@ -75,7 +75,7 @@ pub(crate) const fn owner(word: u64) -> (u32, usize) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub(crate) length: u16,
-    pub(crate) copies: Copy,
+    pub(crate) copies: Named,
 }
 
 /// What only the writer keeps about a member.

@@ -1,15 +1,15 @@
 //! Where is the block of that name? Engine hashes to blocks, for the writer.
 //!
 //! Nearly always one engine hash means one block and one block has one hash.
-//! That hash is the block's *primary* name: it lies beside the block's key in
-//! its run, and the table of places has one slot for it, which is verified
-//! against the run. A block's further names, its *aliases*, are listed by block
-//! and have slots in a table of their own. Names that have several meanings are
-//! in neither table but in a list, the oldest first.
+//! That hash is the block's *primary* name and lies beside the block's key in
+//! its run; further ones are its *aliases*. The table of places has one slot for
+//! each name, which is verified against what is written by the block. Names that
+//! have several meanings are not in the table but in a list, the oldest first.
 //!
 //! A name is bound to a block from the first store that says so until nobody
 //! holds the block.
 
+use crate::aliases::Aliases;
 use crate::event::Name;
 use crate::mix::{MixMap, MixSet, mix};
 use crate::run::{Block, Shared};
@@ -28,14 +28,11 @@ pub(crate) enum Standing {
 /// All names that are bound to blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    /// Blocks by their primary names.
-    primary: Slots,
-    /// Blocks by their aliases.
-    further: Slots,
+    slots: Slots,
     /// What is bound to names that compare equal with integers, by those, where
     /// there is more than one; such names have no slots.
     several: MixMap<u64, Vec<(Name, Block)>>,
-    aliases: MixMap<Block, Vec<Name>>,
+    aliases: Aliases,
     /// The second halves of primary names that are byte strings.
     wide: MixMap<Block, u64>,
     /// Blocks whose primary name is the number 0: elsewhere a 0 beside the key
@@ -45,13 +42,10 @@ pub(crate) struct Places {
     touched: u64,
 }
 
-fn low_of(shared: &Shared, block: Block) -> u64 {
-    shared.name_word(block).load(Relaxed)
-}
-
-fn has_alias(aliases: &MixMap<Block, Vec<Name>>, block: Block, low: u64) -> bool {
-    let aliases = aliases.get(&block);
-    aliases.is_some_and(|aliases| aliases.iter().any(|alias| alias.low() == low))
+/// Whether a block has a name that compares equal with an integer.
+fn has(shared: &Shared, aliases: &Aliases, block: Block, low: u64) -> bool {
+    shared.name_word(block).load(Relaxed) == low
+        || (!aliases.is_empty() && aliases.find(block, low).is_some())
 }
 
 impl Places {
@@ -77,7 +71,8 @@ impl Places {
 
     /// A block's alias of that number.
     pub(crate) fn alias(&self, block: Block, number: usize) -> Name {
-        self.aliases[&block][number]
+        let alias = self.aliases.get(block, number);
+        alias.expect("an alias of a block that is held")
     }
 
     /// How a name stands with a block that it is bound to.
@@ -85,47 +80,45 @@ impl Places {
         if self.primary(shared, block) == Some(name) {
             return Standing::Primary;
         }
-        let mut aliases = self.aliases[&block].iter();
-        let number = aliases.position(|alias| *alias == name);
+        let number = self.aliases.number(block, name);
         Standing::Alias(number.expect("a name of the block"))
     }
 
-    /// Binds a name to a block that somebody holds or is about to hold.
-    pub(crate) fn bind(&mut self, shared: &Shared, block: Block, name: Name) -> Standing {
-        let primary = self.primary(shared, block);
+    /// Binds a name to a block that somebody holds or is about to hold; `word` is
+    /// the one beside the block's key.
+    pub(crate) fn bind(
+        &mut self,
+        shared: &Shared,
+        block: Block,
+        word: &AtomicU64,
+        name: Name,
+    ) -> Standing {
+        let primary = self.name_in(block, word);
         if primary.is_none() {
-            self.set_primary(shared, block, shared.name_word(block), name);
+            self.set_primary(shared, block, word, name);
         }
         if primary.is_none_or(|primary| primary == name) {
             return Standing::Primary;
         }
         let (hash, low) = (mix(name.low()), name.low());
         // Only a name that is known by its slot or list may be the block's already.
-        let known = self.has_several(name) || !self.insert_alias(shared, hash, low, block);
-        if known {
-            let own = self.aliases.get(&block).map_or(&[][..], Vec::as_slice);
-            if let Some(number) = own.iter().position(|alias| *alias == name) {
+        if self.has_several(name) || !self.insert(shared, hash, low, block) {
+            if let Some(number) = self.aliases.number(block, name) {
                 return Standing::Alias(number);
             }
             if !self.is_listed(name, block) {
                 self.list(shared, hash, name, block);
             }
         }
-        let aliases = self.aliases.entry(block).or_default();
-        aliases.push(name);
         self.bindings += 1;
-        Standing::Alias(aliases.len() - 1)
+        Standing::Alias(self.aliases.push(block, name))
     }
 
-    /// Gives an alias a slot, unless its name has one; whether it did.
-    fn insert_alias(&mut self, shared: &Shared, hash: u64, low: u64, block: Block) -> bool {
-        let same = |known| low_of(shared, known) == low;
-        if self.primary.find(hash, same).is_some() {
-            return false;
-        }
+    /// Gives a block's name a slot, unless that name has one; whether it did.
+    fn insert(&mut self, shared: &Shared, hash: u64, low: u64, block: Block) -> bool {
         let aliases = &self.aliases;
-        self.further
-            .insert(hash, block, |known| has_alias(aliases, known, low))
+        self.slots
+            .insert(hash, block, |known| has(shared, aliases, known, low))
     }
 
     /// Binds names to consecutive blocks that nobody held and that have none.
@@ -139,26 +132,14 @@ impl Places {
 
     /// Loads what binding or unbinding these names will look at, all at once.
     pub(crate) fn touch(&mut self, lows: impl Iterator<Item = u64>) {
-        let rare = self.further.len() > 0;
-        let touch = |low| {
-            let hash = mix(low);
-            let further = if rare { self.further.touch(hash) } else { 0 };
-            self.primary.touch(hash) ^ further
-        };
         // Kept, so that the loads are not left out.
-        self.touched = lows.fold(0, |sum, low| sum ^ touch(low));
+        self.touched = lows.fold(0, |sum, low| sum ^ self.slots.touch(mix(low)));
     }
 
     fn set_primary(&mut self, shared: &Shared, block: Block, word: &AtomicU64, name: Name) {
         let (low, hash) = (name.low(), mix(name.low()));
-        if !self.is_listed(name, block) {
-            let aliases = &self.aliases;
-            let same = |known| has_alias(aliases, known, low);
-            let other = (self.further.len() > 0).then(|| self.further.find(hash, same));
-            let same = |known| low_of(shared, known) == low;
-            if other.flatten().is_some() || !self.primary.insert(hash, block, same) {
-                self.list(shared, hash, name, block);
-            }
+        if !self.is_listed(name, block) && !self.insert(shared, hash, low, block) {
+            self.list(shared, hash, name, block);
         }
         self.bindings += 1;
         word.store(low, Relaxed);
@@ -181,27 +162,38 @@ impl Places {
 
     /// Lists a binding beside the one of that name that has a slot.
     fn list(&mut self, shared: &Shared, hash: u64, name: Name, block: Block) {
-        let other = self.find(shared, hash, name.low());
+        let other = self.find(shared, hash, name.low(), |_| None);
         let other = other.expect("the binding that was found");
-        let removed = self.primary.remove(hash, other.1) || self.further.remove(hash, other.1);
+        let removed = self.slots.remove(hash, other.1);
         debug_assert!(removed, "a name without a list has a slot");
         self.several.insert(name.low(), vec![other, (name, block)]);
     }
 
-    /// The only binding of a name that has a slot.
-    fn find(&self, shared: &Shared, hash: u64, low: u64) -> Option<(Name, Block)> {
-        let same = |block| low_of(shared, block) == low;
-        if let Some(block) = self.primary.find(hash, same) {
-            let name = self.primary(shared, block);
-            return Some((name.expect("what has a slot is bound"), block));
-        }
-        let mut name = None;
-        let block = self.further.find(hash, |block| {
-            let mut aliases = self.aliases.get(&block).into_iter().flatten();
-            name = aliases.find(|alias| alias.low() == low).copied();
-            name.is_some()
-        });
-        name.zip(block)
+    /// The only binding of a name that has a slot. `guess` = the number of the
+    /// alias of a block that it may be, which spares looking at all of them.
+    fn find(
+        &self,
+        shared: &Shared,
+        hash: u64,
+        low: u64,
+        guess: impl Fn(Block) -> Option<usize>,
+    ) -> Option<(Name, Block)> {
+        let aliases = &self.aliases;
+        let mut alias = None;
+        let block = self.slots.find(hash, |block| {
+            if shared.name_word(block).load(Relaxed) == low {
+                return true;
+            }
+            if aliases.is_empty() {
+                return false;
+            }
+            let guessed = guess(block).and_then(|number| aliases.get(block, number));
+            let guessed = guessed.filter(|name| name.low() == low);
+            alias = guessed.or_else(|| aliases.find(block, low));
+            alias.is_some()
+        })?;
+        let name = alias.or_else(|| self.primary(shared, block));
+        Some((name.expect("what has a slot is bound"), block))
     }
 
     /// Whether consecutive blocks have just these primary names; may be false
@@ -222,15 +214,16 @@ impl Places {
         for (offset, words) in (first.offset()..).zip(words) {
             let block = Block::new(first.run(), offset);
             if let Some(name) = self.name_in(block, &words[1]) {
-                self.unbind(shared, block, name, Standing::Primary);
+                self.unbind(block, name);
                 self.forget_primary(block, &words[1], name);
             }
             if self.aliases.is_empty() {
                 continue;
             }
-            let aliases = self.aliases.remove(&block).unwrap_or_default();
-            for (number, name) in aliases.into_iter().enumerate() {
-                self.unbind(shared, block, name, Standing::Alias(number));
+            let aliases = self.aliases.take(block);
+            self.touch(aliases.iter().map(|name| name.low()));
+            for name in aliases {
+                self.unbind(block, name);
             }
         }
     }
@@ -245,29 +238,20 @@ impl Places {
         word.store(0, Relaxed);
     }
 
-    fn unbind(&mut self, shared: &Shared, block: Block, name: Name, standing: Standing) {
+    fn unbind(&mut self, block: Block, name: Name) {
         let hash = mix(name.low());
         self.bindings -= 1;
         if !self.several.is_empty()
             && let Some(list) = self.several.get_mut(&name.low())
         {
             list.retain(|binding| *binding != (name, block));
-            if let [(left, of)] = list[..] {
+            if let [(_, left)] = list[..] {
                 self.several.remove(&name.low());
-                let table = if self.primary(shared, of) == Some(left) {
-                    &mut self.primary
-                } else {
-                    &mut self.further
-                };
-                table.insert(hash, of, |_| false);
+                self.slots.insert(hash, left, |_| false);
             }
             return;
         }
-        let table = match standing {
-            Standing::Primary => &mut self.primary,
-            Standing::Alias(_) => &mut self.further,
-        };
-        let removed = table.remove(hash, block);
+        let removed = self.slots.remove(hash, block);
         debug_assert!(removed, "a name without a list has a slot");
     }
 
@@ -290,7 +274,7 @@ impl Places {
                 rest: blocks.collect(),
             };
         }
-        let found = self.find(shared, mix(name.low()), name.low());
+        let found = self.find(shared, mix(name.low()), name.low(), |_| None);
         let found = found.filter(|(other, _)| other.matches(name));
         Meanings {
             first: found.map(|(_, block)| block),
@@ -299,12 +283,17 @@ impl Places {
     }
 
     /// The only block that just this name means; `None` for rare kinds of names
-    /// where there may be one.
-    pub(crate) fn sole(&self, shared: &Shared, name: Name) -> Option<Block> {
+    /// where there may be one. `guess` is as for `find`.
+    pub(crate) fn sole(
+        &self,
+        shared: &Shared,
+        name: Name,
+        guess: impl Fn(Block) -> Option<usize>,
+    ) -> Option<Block> {
         if self.has_several(name) {
             return None;
         }
-        let found = self.find(shared, mix(name.low()), name.low());
+        let found = self.find(shared, mix(name.low()), name.low(), guess);
         let (known, block) = found?;
         (known == name).then_some(block)
     }
@@ -322,9 +311,8 @@ impl Places {
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
         let several = self.several.capacity() * 33 + self.several.len() * 64;
-        let aliases = self.aliases.capacity() * 33 + (self.bindings - self.primary.len()) * 20;
         let rare = (self.wide.capacity() + self.zero.capacity()) * 17;
-        self.primary.bytes() + self.further.bytes() + several + aliases + rare
+        self.slots.bytes() + several + self.aliases.bytes() + rare
     }
 }
 

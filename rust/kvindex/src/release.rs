@@ -17,7 +17,8 @@ impl Writer {
         let Some(member) = self.sole_member(holder, tier) else {
             return 0;
         };
-        let first = self.store.places.sole(&self.store.shared, names[0]);
+        let alias = |block| self.members.get(member).copies.alias(block);
+        let first = self.store.places.sole(&self.store.shared, names[0], alias);
         let Some(first) = first.filter(|first| self.store.tidy(first.run())) else {
             return 0;
         };

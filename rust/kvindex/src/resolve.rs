@@ -40,7 +40,9 @@ impl Writer {
     /// meaning that anybody gave it.
     pub(crate) fn resolve(&mut self, holder: u32, name: Name, given: Given<'_>) -> Meaning {
         let own_only = self.profile(holder).own_names;
-        if !own_only && let Some(block) = self.store.places.sole(&self.store.shared, name) {
+        let alias = |block| self.own_alias(holder, block);
+        let places = &self.store.places;
+        if !own_only && let Some(block) = places.sole(&self.store.shared, name, alias) {
             let live = self.store.live(block);
             return if live {
                 Meaning::Block(block)
@@ -66,6 +68,12 @@ impl Writer {
             ([block], _) => Meaning::Block(*block),
             (blocks, _) => self.choose(blocks, given),
         }
+    }
+
+    /// The number of an alias that a holder gave a block, if it did.
+    fn own_alias(&self, holder: u32, block: Block) -> Option<usize> {
+        let mut slots = self.holders.get(holder).members.iter().flatten();
+        slots.find_map(|slot| self.members.get(slot.number).copies.alias(block))
     }
 
     /// One of several own meanings, in the order in which they arose.

@@ -23,6 +23,8 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 /// The most blocks of one run; longer chains are several runs, so that no write
 /// keeps readers of a run waiting for long.
 pub(crate) const MAX_BLOCKS: usize = 4096;
+/// Neighbours of which the writer keeps notes together.
+pub(crate) const GROUP: usize = 8;
 /// Claims that fit into the record.
 pub(crate) const INLINE: usize = 3;
 
@@ -56,6 +58,12 @@ impl Block {
 
     pub(crate) const fn from_word(word: u64) -> Self {
         Self(word)
+    }
+
+    /// The aligned group of [`GROUP`] neighbours that the block is in, and which
+    /// of them it is.
+    pub(crate) const fn group(self) -> (u64, usize) {
+        (self.0 / GROUP as u64, self.0 as usize % GROUP)
     }
 }
 
