@@ -226,6 +226,16 @@ def test_numbers_of_the_source_make_gaps_and_duplicates(
     assert index.apply("9Z 0Q", worker="w1").status == "duplicate"
 
 
+def test_numbers_of_source_and_call_are_not_mixed(index: kvindex.Indexer) -> None:
+    index.register("w1", profile="test-letters")
+    index.apply([], worker="w1", dp_rank=2, seq=7)
+    index.apply("-X", worker="w1", seq=8)
+    assert index.apply("1-X", worker="w1", seq=9).status == "ok"
+    assert index.apply("2-X", worker="w1", seq=9).status == "ok"
+    assert index.apply("1-X", worker="w1", seq=10).status == "duplicate"
+    assert index.apply("-X", worker="w1", seq=9).status == "ok"
+
+
 def test_the_calls_number_is_that_of_payloads_without(index: kvindex.Indexer) -> None:
     index.register("w1", profile="test-letters")
     assert index.apply("A", worker="w1", seq=4).status == "ok"

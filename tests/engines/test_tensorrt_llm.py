@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 import kvindex
+from kvindex.feeds import Feed, Source
 from tests import wire
 from tests.engines import meta, payloads
+from tests.feeds.publisher import Publisher
 from tests.helpers import HEX, depths, name, split, tokens
 
 SIZE = 4
@@ -362,8 +364,10 @@ def test_what_is_no_list_of_events_is_a_decode_error(payload: Any) -> None:  # n
 def test_the_publishers_batches_are_vllms() -> None:
     index = registered()
     stored = wire.stored_map([name("A")], tokens("A"), block_size=SIZE)
-    report = index.apply(wire.batch([stored], 2), worker=WORKER, seq=7)
-    assert (report.stored, report.dp_rank) == (1, 2)
+    payload = wire.batch([stored], 2)
+    for seq, form in enumerate((bytes, bytearray, memoryview)):
+        report = index.apply(form(payload), worker=WORKER, seq=5 + seq)
+        assert (report.stored, report.dp_rank) == (1, 2)
     cleared = wire.batch([wire.cleared_map()], 2)
     assert index.apply(cleared, worker=WORKER, seq=8).cleared == 1
     with pytest.raises(kvindex.DecodeError):
@@ -453,3 +457,20 @@ def test_any_history_leaves_what_the_tree_holds(seed: int) -> None:
     (state,) = index.workers()
     levels = list(tree.levels.values())
     assert (state.device, state.host) == (levels.count(0), levels.count(1))
+
+
+def test_a_feed_hands_payloads_to_the_decoder() -> None:
+    said, index = Said(), registered()
+    batches = [
+        json.dumps(said.stored("A")).encode(),
+        b"{",
+        json.dumps([said.stored("B", "A"), said.removed("B")]).encode(),
+    ]
+    with Publisher() as engine:
+        for batch in batches:
+            engine.publish(batch)
+        source = Source(WORKER, engine.endpoint, replay=engine.replay)
+        with Feed(index, [source]) as feed:
+            assert feed.wait(until={WORKER: 2})
+            assert feed.sources()[0].undecodable == 1
+    assert depths(index, "AB") == {WORKER: 2}

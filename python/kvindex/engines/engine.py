@@ -25,8 +25,8 @@ class Batch:
         seq: The batch's number in its stream, where the source has numbers of its
             own; None leaves it to the call. Without numbers a decoder makes at
             most one batch for each rank out of a payload.
-        source: Which of the worker's streams counts by these numbers; None leaves
-            it to the call.
+        source: Which of the worker's streams counts by these numbers. None means
+            one for all numbers of payloads' own, apart from those of the call.
     """
 
     events: Sequence[Event] | bytes

@@ -21,7 +21,7 @@ from kvindex.engines.engine import Batch, Engine, Event
 from kvindex.engines.reading import (
     MALFORMED,
     MISSHAPEN,
-    is_msgpack,
+    is_batch,
     natural,
     records,
     stream,
@@ -100,8 +100,8 @@ class TensorRtLlm:
 
     def decode(self, payload: Any) -> list[Batch]:  # noqa: ANN401
         """Read dicts, JSON of them, or a batch of the publisher's."""
-        if is_msgpack(payload):
-            return [stream(payload)]
+        if is_batch(payload):
+            return [stream(bytes(payload))]
         events = records(payload, "events of TensorRT-LLM")
         return [self._one(event) for event in events]
 

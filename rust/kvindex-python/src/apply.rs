@@ -60,7 +60,7 @@ impl Indexer {
         for (part, batch) in parts.iter().zip(&prepared) {
             let origin = Origin {
                 rank: part.rank.unwrap_or(origin.rank),
-                source: part.source.as_deref().unwrap_or(origin.source),
+                source: part.source(origin),
                 seq: part.seq.or(origin.seq),
                 ..*origin
             };

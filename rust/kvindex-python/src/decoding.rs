@@ -14,7 +14,7 @@ pub(crate) struct Part<'py> {
     pub(crate) events: Bound<'py, PyAny>,
     pub(crate) rank: Option<u32>,
     pub(crate) seq: Option<u64>,
-    pub(crate) source: Option<String>,
+    source: Option<String>,
 }
 
 /// One worker's decoder.
@@ -173,7 +173,21 @@ pub(crate) fn made_by<'py>(
     make.map(|make| make.call1((block_size,))).transpose()
 }
 
+/// The stream of numbers that payloads have of their own. Those of the call are
+/// the transport's, and must not be mixed with them.
+const OWN_NUMBERS: &str = "payload";
+
 impl<'py> Part<'py> {
+    /// Which stream its number belongs to.
+    pub(crate) fn source<'a>(&'a self, origin: &Origin<'a>) -> &'a str {
+        let given = self.source.as_deref();
+        given.unwrap_or(if self.seq.is_some() {
+            OWN_NUMBERS
+        } else {
+            origin.source
+        })
+    }
+
     fn new(batch: &Bound<'py, PyAny>) -> PyResult<Self> {
         Ok(Self {
             events: batch.getattr("events")?,

@@ -52,10 +52,7 @@ impl Aliases {
         let wide = if self.wide.is_empty() {
             0
         } else {
-            self.wide
-                .get(&(block, number as u32))
-                .copied()
-                .unwrap_or(0)
+            self.wide.get(&(block, number as u32)).copied().unwrap_or(0)
         };
         Name::from_parts(low, wide)
     }
