@@ -260,6 +260,7 @@ def test_an_undecodable_payload_changes_nothing(index: kvindex.Indexer) -> None:
         index.apply("AB !", worker="w1", seq=2)
     assert depths(index, "AB") == {"w1@2": 1}
     assert index.apply("X", worker="w1", seq=2).status == "ok"
+    assert index.stats()["batches"]["undecodable"] == 1
 
 
 def test_strict_applying_leaves_no_trace_of_what_it_refuses(

@@ -1,12 +1,13 @@
 //! Whose payloads are read by a decoder of their engine's, in Python?
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvindex::Origin;
 use pyo3::prelude::*;
 
+use crate::error::is_decode_error;
 use crate::events::is_events;
 
 /// One batch that a decoder made of a payload.
@@ -21,22 +22,18 @@ pub(crate) struct Part<'py> {
 struct Decoder {
     /// The `Engine` that made it.
     engine: Py<PyAny>,
-    /// What it made.
-    reader: Py<PyAny>,
+    epoch: u64,
     /// One payload at a time: a decoder has state. Taken without any lock of
     /// Rust's.
-    lock: Py<PyAny>,
-    epoch: u64,
+    turn: Py<PyAny>,
+    /// What reads; another one after each strict payload.
+    reader: Mutex<Py<PyAny>>,
 }
 
 impl Decoder {
-    fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self {
-            engine: self.engine.clone_ref(py),
-            reader: self.reader.clone_ref(py),
-            lock: self.lock.clone_ref(py),
-            epoch: self.epoch,
-        }
+    /// What reads, for whoever has the turn.
+    fn reader<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        lock(&self.reader).bind(py).clone()
     }
 }
 
@@ -45,21 +42,25 @@ impl Decoder {
 pub(crate) struct Decoders {
     /// Whether any worker has one: all that the others pay for it.
     any: AtomicBool,
-    by_worker: Mutex<HashMap<String, Decoder>>,
+    by_worker: Mutex<HashMap<String, Arc<Decoder>>>,
+    undecodable: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Decoders {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Decoder>> {
-        self.by_worker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, py: Python<'_>, worker: &str) -> Option<Decoder> {
+    fn find(&self, worker: &str) -> Option<Arc<Decoder>> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
-        self.lock().get(worker).map(|known| known.clone_ref(py))
+        lock(&self.by_worker).get(worker).cloned()
+    }
+
+    /// Payloads that no decoder could read.
+    pub(crate) fn undecodable(&self) -> u64 {
+        self.undecodable.load(Ordering::Relaxed)
     }
 
     /// Gives a worker the decoder of its engine, or none. The worker keeps the
@@ -76,18 +77,18 @@ impl Decoders {
             self.forget(worker);
             return Ok(());
         };
-        let known = self.find(py, worker);
+        let known = self.find(worker);
         if known.is_some_and(|known| known.epoch == epoch && engine.is(&known.engine)) {
             return Ok(());
         }
         let new = Decoder {
             engine: engine.clone().unbind(),
-            reader: reader.unbind(),
-            lock: py.import("threading")?.call_method0("Lock")?.unbind(),
             epoch,
+            turn: py.import("threading")?.call_method0("Lock")?.unbind(),
+            reader: Mutex::new(reader.unbind()),
         };
         self.any.store(true, Ordering::Relaxed);
-        let old = self.lock().insert(worker.to_owned(), new);
+        let old = lock(&self.by_worker).insert(worker.to_owned(), Arc::new(new));
         drop(old);
         Ok(())
     }
@@ -95,24 +96,24 @@ impl Decoders {
     /// Forgets a worker's decoder.
     pub(crate) fn forget(&self, worker: &str) {
         if self.any.load(Ordering::Relaxed) {
-            let old = self.lock().remove(worker);
+            let old = lock(&self.by_worker).remove(worker);
             drop(old);
         }
     }
 
     /// Lets a worker's decoder forget what one rank held, or all ranks.
     pub(crate) fn reset(&self, py: Python<'_>, worker: &str, rank: Option<u32>) -> PyResult<()> {
-        let Some(decoder) = self.find(py, worker) else {
+        let Some(decoder) = self.find(worker) else {
             return Ok(());
         };
-        let _held = Held::new(decoder.lock.bind(py))?;
-        decoder.reader.call_method1(py, "reset", (rank,))?;
+        let _turn = Turn::new(decoder.turn.bind(py))?;
+        decoder.reader(py).call_method1("reset", (rank,))?;
         Ok(())
     }
 
     /// Lets all decoders forget what was held.
     pub(crate) fn reset_all(&self, py: Python<'_>) -> PyResult<()> {
-        let workers: Vec<String> = self.lock().keys().cloned().collect();
+        let workers: Vec<String> = lock(&self.by_worker).keys().cloned().collect();
         workers
             .iter()
             .try_for_each(|worker| self.reset(py, worker, None))
@@ -129,35 +130,37 @@ impl Decoders {
         apply: impl FnOnce(&[Part<'py>]) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         let py = payload.py();
-        let Some(known) = self.find(py, origin.worker) else {
+        let Some(known) = self.find(origin.worker) else {
             return Ok(None);
         };
         if is_events(payload)? {
             return Ok(None);
         }
-        let _held = Held::new(known.lock.bind(py))?;
+        let _turn = Turn::new(known.turn.bind(py))?;
         // A payload of another epoch is not this worker's any more: it is read
         // all the same, so that it is counted, and leaves no trace.
         let stale = origin.epoch.is_some_and(|epoch| epoch != known.epoch);
         let reader = if stale {
-            known.engine.call_method1(py, "decoder", (block_size,))?
+            let engine = known.engine.bind(py);
+            engine.call_method1("decoder", (block_size,))?
         } else if strict {
             // What strict applying refuses leaves none, either.
             let copy = py.import("copy")?;
-            copy.call_method1("deepcopy", (&known.reader,))?.unbind()
+            copy.call_method1("deepcopy", (known.reader(py),))?
         } else {
-            known.reader.clone_ref(py)
+            known.reader(py)
         };
-        let batches = reader.call_method1(py, "decode", (payload,))?;
-        let parts = batches.bind(py).try_iter()?.map(|batch| Part::new(&batch?));
+        let batches = reader.call_method1("decode", (payload,));
+        let batches = batches.inspect_err(|error| {
+            if is_decode_error(py, error) {
+                self.undecodable.fetch_add(1, Ordering::Relaxed);
+            }
+        })?;
+        let parts = batches.try_iter()?.map(|batch| Part::new(&batch?));
         let parts = parts.collect::<PyResult<Vec<_>>>()?;
         let done = apply(&parts)?;
         if strict && !stale {
-            let new = Decoder {
-                reader,
-                ..known.clone_ref(py)
-            };
-            let old = self.lock().insert(origin.worker.to_owned(), new);
+            let old = std::mem::replace(&mut *lock(&known.reader), reader.unbind());
             drop(old);
         }
         Ok(Some(done))
@@ -199,16 +202,16 @@ impl<'py> Part<'py> {
 }
 
 /// A lock of Python's that is held.
-struct Held<'a, 'py>(&'a Bound<'py, PyAny>);
+struct Turn<'a, 'py>(&'a Bound<'py, PyAny>);
 
-impl<'a, 'py> Held<'a, 'py> {
+impl<'a, 'py> Turn<'a, 'py> {
     fn new(lock: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         lock.call_method0("acquire")?;
         Ok(Self(lock))
     }
 }
 
-impl Drop for Held<'_, '_> {
+impl Drop for Turn<'_, '_> {
     fn drop(&mut self) {
         // It is ours, so this cannot fail.
         let _ = self.0.call_method0("release");

@@ -470,7 +470,7 @@ impl Indexer {
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>, Error> {
         let stats = py.detach(|| self.index.stats())?;
         let refused = Refused {
-            undecodable: self.undecodable.load(Ordering::Relaxed),
+            undecodable: self.undecodable.load(Ordering::Relaxed) + self.decoders.undecodable(),
             rejected: self.rejected.load(Ordering::Relaxed),
         };
         Ok(explain::stats(py, &stats, refused)?)
