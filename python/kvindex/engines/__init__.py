@@ -16,6 +16,7 @@ from kvindex.engines.flexkv import FLEXKV
 from kvindex.engines.kvbm import KVBM
 from kvindex.engines.lmcache import LMCACHE, LMCACHE_INPROCESS
 from kvindex.engines.sglang import SGLANG
+from kvindex.engines.sglang_tenants import SGLANG_TENANTS
 from kvindex.engines.tensorrt_llm import TENSORRT_LLM
 from kvindex.engines.vllm import VLLM
 from kvindex.errors import ConfigError
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 _BUILT_IN = (
-    *(AUTO, VLLM, SGLANG, TENSORRT_LLM),
+    *(AUTO, VLLM, SGLANG, SGLANG_TENANTS, TENSORRT_LLM),
     *(KVBM, FLEXKV, LMCACHE, LMCACHE_INPROCESS, DYNAMO),
 )
 _ENGINES = {engine.name: engine for engine in _BUILT_IN}

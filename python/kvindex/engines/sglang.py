@@ -68,20 +68,45 @@ def page_hashes(
     if page_size < 1:
         message = f"page_size must be 1 or more, not {page_size}"
         raise ConfigError(message)
+    found = digests(tokens, page_size=page_size, above=salted(cache_salt), pairs=pairs)
+    hashes = [short(digest) for digest in found]
+    if not folded:
+        return hashes
+    return [folded_hash(each, extra_key, cache_salt) for each in hashes]
+
+
+def salted(cache_salt: str | None) -> bytes:
+    """Return the digest before the first page."""
+    return sha256(SALT + cache_salt.encode()).digest() if cache_salt else b""
+
+
+def digests(
+    tokens: Sequence[int] | Buffer, *, page_size: int, above: bytes, pairs: bool
+) -> list[bytes]:
+    """Return the digest of each full page, given that of the page before."""
     plain = tokens if isinstance(tokens, Sequence) else memoryview(tokens).tolist()
-    digest = sha256(SALT + cache_salt.encode()).digest() if cache_salt else b""
-    hashes = []
+    found = []
     for start in range(0, len(plain) - page_size + 1 - pairs, page_size):
         page = plain[start : start + page_size + pairs]
         if pairs:
             page = [token for pair in pairwise(page) for token in pair]
-        digest = sha256(digest + _packed(page)).digest()
-        hashes.append(_hash(digest))
-    if not folded or not (cache_salt or extra_key):
-        return hashes
+        above = sha256(above + _packed(page)).digest()
+        found.append(above)
+    return found
+
+
+def short(digest: bytes) -> int:
+    """Return the hash that stands for a digest on the wire."""
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def folded_hash(plain: int, extra_key: str | None, cache_salt: str | None) -> int:
+    """Fold a namespace into a hash; without one it stays what it is."""
+    if not (cache_salt or extra_key):
+        return plain
     fields = _field(extra_key) + _field(cache_salt)
     seed = sha256(NAMESPACE + fields).digest()
-    return [_hash(sha256(seed + pack(">q", each)).digest()) for each in hashes]
+    return short(sha256(seed + pack(">q", plain)).digest())
 
 
 def _packed(page: Sequence[int]) -> bytes:
@@ -100,7 +125,3 @@ def _field(text: str | None) -> bytes:
         return b"\0"
     raw = text.encode()
     return b"\1" + pack("<Q", len(raw)) + raw
-
-
-def _hash(digest: bytes) -> int:
-    return int.from_bytes(digest[:8], "big", signed=True)
