@@ -215,8 +215,8 @@ pub struct Store {
     /// second of the last one.
     pub tokens: Range<usize>,
     /// Into [`Batch::locals`]: the blocks' local keys, from sources that send
-    /// them instead of tokens.
-    pub locals: Range<usize>,
+    /// them instead of tokens. Narrow, as is all that few events have.
+    pub locals: Range<u32>,
     /// Whether the tokens came as pairs (speculative decoding).
     pub pairs: bool,
     /// The parent of the first block.
@@ -250,6 +250,11 @@ impl Store {
     /// Whether it says what its blocks hold, not only what they are called.
     pub fn has_content(&self) -> bool {
         !self.tokens.is_empty() || !self.locals.is_empty()
+    }
+
+    /// The local keys that came instead of tokens.
+    pub fn local_keys<'a>(&self, batch: &'a Batch) -> &'a [u64] {
+        &batch.locals[self.locals.start as usize..self.locals.end as usize]
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn excerpt(batch: &Batch, store: &Store, count: usize, tokens: usize)
     let tokens = store.tokens.start..store.tokens.start + tokens;
     alone.names.extend_from_slice(&batch.names[names]);
     alone.tokens.extend_from_slice(&batch.tokens[tokens]);
-    let locals = &batch.locals[store.locals.clone()];
+    let locals = store.local_keys(batch);
     alone.locals.extend(locals.iter().take(count));
     let images = batch.images[store.images.clone()].iter();
     let images = images.filter(|image| (image.block as usize) < count);
@@ -74,7 +74,7 @@ pub(crate) fn excerpt(batch: &Batch, store: &Store, count: usize, tokens: usize)
     let store = Store {
         names: all(count),
         tokens: all(alone.tokens.len()),
-        locals: all(alone.locals.len()),
+        locals: 0..alone.locals.len() as u32,
         images: all(alone.images.len()),
         salts: all(alone.salts.len()),
         salt,

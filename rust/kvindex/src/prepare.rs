@@ -281,8 +281,8 @@ impl Layout<'_> {
     /// namespace, else those of the tokens.
     pub(crate) fn locals(&self, spaces: &Spaces, locals: &mut Vec<u64>) {
         if !self.store.locals.is_empty() {
-            let given = self.store.locals.start..self.store.locals.start + self.count;
-            return locals.extend(&self.batch.locals[given]);
+            let given = self.store.local_keys(self.batch);
+            return locals.extend(&given[..self.count]);
         }
         let images = &self.batch.images[self.store.images.clone()];
         for (hashes, space) in spaces.stretches(self.count) {

@@ -156,11 +156,8 @@ pub(super) fn tokens(
 }
 
 /// A list of local keys, appended to `all`.
-pub(super) fn local_keys(
-    reader: &mut Reader<'_>,
-    all: &mut Vec<u64>,
-) -> Result<Range<usize>, Fail> {
-    let start = all.len();
+pub(super) fn local_keys(reader: &mut Reader<'_>, all: &mut Vec<u64>) -> Result<Range<u32>, Fail> {
+    let start = all.len() as u32;
     if reader.nil() {
         return Ok(start..start);
     }
@@ -171,7 +168,8 @@ pub(super) fn local_keys(
             _ => return Err(Fail::MALFORMED),
         }
     }
-    Ok(start..all.len())
+    let end = u32::try_from(all.len()).map_err(|_| Fail::MALFORMED)?;
+    Ok(start..end)
 }
 
 /// The extra keys of one block, in place of what `keys` held.

@@ -38,7 +38,7 @@ pub fn decode(payload: &[u8]) -> Result<Batch, DecodeError> {
 struct Fields<'a> {
     names: Option<Range<usize>>,
     tokens: Range<usize>,
-    locals: Range<usize>,
+    locals: Range<u32>,
     pairs: bool,
     parent: Option<Name>,
     block_size: Option<u64>,
