@@ -135,7 +135,8 @@ impl Indexer {
     ///     strict: Whether to refuse the whole batch for a structural fault.
     ///
     /// Returns:
-    ///     What became of the batch.
+    ///     What became of the batch; where a decoder of the worker's engine found
+    ///     several in the payload, of all together.
     ///
     /// Raises:
     ///     DecodeError: The bytes are no batch, or `strict` found a fault.
