@@ -86,6 +86,79 @@ def test_the_servers_chunks_are_a_set() -> None:
     assert len(index) == 0
 
 
+SERVER_BATCHES = [
+    b64decode(line["payload"])
+    for line in lines("lmcache/mp_server_kv_event_batches.jsonl")
+]
+
+
+@pytest.mark.parametrize("block_size", [CHUNK, 4])
+def test_the_servers_own_batches_are_exact(block_size: int) -> None:
+    index = registered(block_size)
+    for payload in SERVER_BATCHES[:-1]:
+        assert index.apply(payload, worker=WORKER).ignored == 0
+    held = set(SERVER["expected_final_cpu_hex"])
+    for chunk in CHUNKS:
+        (row,) = index.match(prompt(chunk), workers=[WORKER])
+        assert row.host == row.depth == leading(chunk, held) * CHUNK // block_size
+    # The last one says that records were lost.
+    report = index.apply(SERVER_BATCHES[-1], worker=WORKER)
+    assert (report.removed, len(index)) == (len(held), 0)
+
+
+def server(*records: object, incarnation: object = 1, **more: object) -> bytes:
+    batch = {"incarnation": incarnation, "lost": False, "events": list(records)}
+    return wire.pack(batch | more)
+
+
+def record(kind: str, path: str, **more: object) -> dict[str, object]:
+    digest = name(path).to_bytes(8, "big") * 4
+    above = name(path[:-1]).to_bytes(8, "big") * 4 if path[:-1] else None
+    said: dict[str, object] = {
+        "kind": kind,
+        "model_name": "model",
+        "block_hashes": [digest],
+        "parent_block_hash": above,
+        "token_ids": tokens(path[-1]) if kind == "stored" else [],
+    }
+    return said | more
+
+
+def test_a_server_that_begins_anew_takes_all_back() -> None:
+    index = registered(BLOCK)
+    both = server(record("stored", "A"), record("stored", "AB"))
+    index.apply(both, worker=WORKER)
+    index.apply(server(record("stored", "A"), incarnation=2), worker=WORKER)
+    assert depths(index, "AB") == {WORKER: 1}
+    again = server({"kind": "lost"}, record("stored", "AB"), incarnation=2)
+    assert index.apply(again, worker=WORKER).removed == 1
+    assert len(index) == 0
+    # What was said and not taken back, is: A is announced again.
+    index.apply(server(record("stored", "A"), incarnation=2), worker=WORKER)
+    assert depths(index, "AB") == {WORKER: 2}
+    gone = server(record("removed", "AB"), record("removed", "X"), incarnation=2)
+    report = index.apply(gone, worker=WORKER)
+    assert (report.removed, report.ignored) == (1, 0)
+
+
+def test_a_servers_other_models_and_faults_are_counted() -> None:
+    index = registered(BLOCK)
+    batch = server(
+        record("stored", "A"),
+        record("stored", "X", model_name="other"),
+        record("stored", "Y", block_hashes=5),
+        record("stored", "Y", block_hashes=[1 << 40]),
+        5,
+    )
+    report = index.apply(batch, worker=WORKER)
+    assert (report.stored, report.reasons) == (1, {"medium": 1, "malformed": 3})
+    faulty = server(record("stored", "Z"), incarnation=-1)
+    assert index.apply(faulty, worker=WORKER).reasons == {"malformed": 1}
+    index.reset(WORKER)
+    other = server(record("stored", "X", model_name="other"))
+    assert index.apply(other, worker=WORKER).stored == 1
+
+
 # The coordinator's events.
 
 

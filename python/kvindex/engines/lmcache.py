@@ -1,4 +1,4 @@
-"""LMCache: through vLLM, by its coordinator's events, by its controller's messages.
+"""LMCache: through vLLM, by its server's own stream, coordinator or controller.
 
 With its server in a process of its own (`LMCacheMPConnector`) the server's first
 tier comes through vLLM's stream, in chunks of 256 tokens, with removals: a clear
@@ -7,7 +7,8 @@ through vLLM's stream and never a removal, which only the controller's messages
 tell; what these call by name alone is a chunk.
 
 One decoder reads all of it: batches of vLLM's wire, which the core takes, the
-bodies that are posted to the coordinator, and the messages to the controller.
+server's own batches, the bodies that are posted to the coordinator, and the messages
+to the controller.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from kvindex.engines.engine import Batch, Engine
 from kvindex.engines.lmcache_controller import Controller
 from kvindex.engines.lmcache_coordinator import Coordinator
+from kvindex.engines.lmcache_server import Server
 from kvindex.engines.reading import is_batch, load, unexpected
 
 CHUNK_TOKENS = 256
@@ -30,6 +32,7 @@ class LmCache:
         """Begin before the first payload; any block size will do."""
         self._coordinator = Coordinator()
         self._controller = Controller()
+        self._server = Server()
 
     def decode(self, payload: Any) -> list[Batch]:  # noqa: ANN401
         """Read a batch of vLLM's wire, a body of events, or a message."""
@@ -41,12 +44,15 @@ class LmCache:
             raise unexpected(expected, said)
         if "batches" in said:
             return self._coordinator.decode(said)
+        if "events" in said:
+            return self._server.decode(said)
         return self._controller.decode(said)
 
     def reset(self, _: int | None) -> None:
         """Forget what the instance held."""
         self._coordinator.reset()
         self._controller.reset()
+        self._server.reset()
 
 
 LMCACHE = Engine(
