@@ -130,6 +130,8 @@ def test_a_server_that_begins_anew_takes_all_back() -> None:
     index.apply(both, worker=WORKER)
     index.apply(server(record("stored", "A"), incarnation=2), worker=WORKER)
     assert depths(index, "AB") == {WORKER: 1}
+    late = server(record("removed", "AB"), incarnation=2)
+    assert index.apply(late, worker=WORKER).ignored == 0
     again = server({"kind": "lost"}, record("stored", "AB"), incarnation=2)
     assert index.apply(again, worker=WORKER).removed == 1
     assert len(index) == 0
