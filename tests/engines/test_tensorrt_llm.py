@@ -349,7 +349,25 @@ def test_an_unknown_event_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [5, None, "no JSON", '"text"', [1], b"[1]", b"{", b"\xff", 1.5]
+    "payload",
+    [
+        *(
+            5,
+            None,
+            1.5,
+            [1],
+            "no JSON",
+            '"text"',
+            b"[1]",
+            b"{",
+            b"\xff",
+            b"",
+            b"{\xff}",
+        ),
+        "[" * 100_000,
+        '{"event_id": ' + "9" * 5000 + "}",
+    ],
+    ids=lambda payload: repr(payload)[:12],
 )
 def test_what_is_no_list_of_events_is_a_decode_error(payload: Any) -> None:  # noqa: ANN401
     index = registered()

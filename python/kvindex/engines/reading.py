@@ -71,7 +71,7 @@ def load(payload: Any, expected: str) -> Any:  # noqa: ANN401 - any value
     except json.JSONDecodeError as error:
         message = f"expected {expected}, found JSON with a fault: {error.msg}"
         raise DecodeError(message, error.pos) from None
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         message = f"expected {expected}: {error}"
         raise DecodeError(message) from None
 
