@@ -212,6 +212,49 @@ def test_shared_chunks_are_left_out_and_counted() -> None:
     assert sum(reasons.get("medium", 0) for reasons in counted) == sum(shared) > 0
 
 
+def test_what_is_shared_has_an_engine_of_its_own() -> None:
+    index = registered(CHUNK, "lmcache_shared")
+    for chunk in CHUNKS:
+        taught = [bytes.fromhex(one) for one in path(chunk)]
+        index.apply([BlockStored(taught, prompt(chunk))], worker="teacher")
+    for body in BODIES:
+        report = index.apply(body, worker=WORKER)
+        assert set(report.reasons) <= {"medium"}
+    held = set(COORDINATOR["expected_final"]["l2(any backend)"])
+    for chunk in CHUNKS:
+        (row,) = index.match(prompt(chunk), workers=[WORKER])
+        assert row.disk + row.external == row.depth == leading(chunk, held)
+    alone = registered(CHUNK, "lmcache_shared")
+    placed = 0
+    for body in BODIES:
+        alone.apply(body, worker=WORKER)
+    for chunk in CHUNKS:
+        (row,) = alone.match(prompt(chunk), workers=[WORKER])
+        assert row.depth <= leading(chunk, held)
+        placed += row.depth
+    # Parents are told by the instances' own tiers.
+    assert placed > 0
+
+
+def test_what_is_shared_comes_from_any_instance_and_outlives_it() -> None:
+    instance = Instance(registered(BLOCK, "lmcache_shared"))
+    fs = {"tier": "l2", "backend": "fs", "shared": True}
+    instance.post("store", "A", "AB", instance_id="mp-1")
+    instance.post("store", "A", "AB", **fs)
+    assert instance.tiers("AB") == (0, 0, 2, 0)
+    instance.seq, instance.incarnation = 0, 6
+    report = instance.post("delete", "AB", **fs)
+    assert (report.status, report.removed) == ("ok", 1)
+    assert instance.tiers("AB") == (0, 0, 1, 0)
+    instance.seq = 0
+    assert instance.post("delete", "A", **fs).status == "duplicate"
+    instance.seq = 1
+    assert instance.post("delete", "A", **fs, instance_id="mp-1").removed == 1
+    # Each instance counts for itself.
+    instance.seq = 8
+    assert instance.post("store", "A", **fs, instance_id="mp-2").status == "ok"
+
+
 def key(path: str, rank: int, world: int, group: int, salt: str) -> dict[str, Any]:
     packed = world << 24 | rank << 16 | world << 8 | rank
     digest = name(path).to_bytes(8, "big") * 4
@@ -388,6 +431,7 @@ def test_a_reset_forgets_the_parts(instance: Instance) -> None:
         {"batches": 5},
         {"batches": [5]},
         {"batches": [{"instance_id": "a"}, {"instance_id": "b"}]},
+        {"batches": [{"instance_id": {}}]},
         [],
         "no JSON",
         b"\x81",

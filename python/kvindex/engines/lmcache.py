@@ -13,6 +13,7 @@ to the controller.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kvindex.engines.engine import Batch, Engine
@@ -28,9 +29,9 @@ CHUNK_TOKENS = 256
 class LmCache:
     """Reads what comes from, and through, one LMCache instance."""
 
-    def __init__(self, _: int) -> None:
+    def __init__(self, _: int, *, shared: bool = False) -> None:
         """Begin before the first payload; any block size will do."""
-        self._coordinator = Coordinator()
+        self._coordinator = Coordinator(shared=shared)
         self._controller = Controller()
         self._server = Server()
 
@@ -62,6 +63,14 @@ LMCACHE = Engine(
     clears=("device",),
     copies=("device",),
     decoder=LmCache,
+)
+
+LMCACHE_SHARED = Engine(
+    name="lmcache_shared",
+    title="LMCache, the second tier that its instances share",
+    kind="vllm",
+    copies=(),
+    decoder=partial(LmCache, shared=True),
 )
 
 LMCACHE_INPROCESS = Engine(

@@ -26,8 +26,9 @@ from kvindex.events import BlockRemoved, BlockStored
 REMOTE = frozenset({"mooncake", "redis", "s3", "valkey"})
 """Backends of the second tier that are reached over a network."""
 
-SHARED = "shared L2"
-"""A medium that no index knows: what lies in a shared cache is no worker's."""
+LEFT_OUT = "left out"
+"""A medium that no index knows: a shared cache's for a worker, a worker's for such
+a cache, another model's for both."""
 
 MAX_PARENTS = 1 << 17
 """How many parents are remembered; the oldest go first."""
@@ -67,17 +68,18 @@ class Entry:
 
 
 class Coordinator:
-    """Reads what one LMCache instance posts."""
+    """Reads what LMCache instances post: one's own, or what all share."""
 
-    def __init__(self) -> None:
-        """Begin before the first batch."""
+    def __init__(self, *, shared: bool = False) -> None:
+        """Begin before the first batch; follow what is shared, or what is not."""
+        self._shared = shared
         self._instance: str | None = None
         self.reset()
 
     def reset(self) -> None:
-        """Forget what the instance held."""
-        self._incarnation = -1
-        self._seq = -1
+        """Forget what was held."""
+        # By instance, its incarnation and its last number.
+        self._last: dict[str, tuple[int, int]] = {}
         self._model: str | None = None
         self._world = 1
         self._groups: set[int] = set()
@@ -92,63 +94,70 @@ class Coordinator:
         ):
             message = "expected a list of batches in LMCache's cache events"
             raise DecodeError(message)
-        names = {batch.get("instance_id") for batch in batches}
-        if len(names | {self._instance} - {None}) > 1:
-            known = sorted(map(str, names | {self._instance} - {None}))
-            message = f"expected events of one instance, found {', '.join(known)}"
-            raise DecodeError(message)
-        self._instance = next(iter(names), self._instance)
+        if not self._shared:
+            self._check([str(batch.get("instance_id")) for batch in batches])
         return [self._batch(batch) for batch in batches]
 
+    def _check(self, instances: list[str]) -> None:
+        """Refuse another instance than the one that was first."""
+        first = self._instance or next(iter(instances), None)
+        for instance in instances:
+            if instance != first:
+                message = f"expected events of one instance, {first}, found {instance}"
+                raise DecodeError(message)
+        self._instance = first
+
     def _batch(self, said: dict[str, Any]) -> Batch:
+        instance = str(said.get("instance_id"))
         incarnation = natural(said.get("incarnation"))
         seq = natural(said.get("seq"))
         if incarnation is None or seq is None:
             return Batch([MALFORMED])
-        source = f"lmcache {incarnation}"
-        if incarnation < self._incarnation:
+        source = f"{instance} {incarnation}"
+        known, _ = self._last.get(instance, (-1, -1))
+        if incarnation < known:
             return Batch([])
-        found: list[Event] = []
-        if incarnation > self._incarnation:
-            found = self._restart(incarnation)
-        if seq <= self._seq:
+        found = self._begin(instance, incarnation) if incarnation > known else []
+        if seq <= self._last[instance][1]:
             return Batch([], seq=seq, source=source)
-        self._seq = seq
+        self._last[instance] = (incarnation, seq)
         try:
             entries = [Entry.of(entry) for entry in said["entries"]]
             tier, backend = str(said["tier"]).lower(), str(said["backend"])
         except MISSHAPEN:
             return Batch([*found, MALFORMED], seq=seq, source=source)
+        is_ours = bool(said.get("shared")) == self._shared
         kind = said.get("event_type")
-        if said.get("shared"):
-            if kind == "store":
-                found += _left_out([entry.name for entry in entries])
-        elif kind == "store":
+        if kind == "store" and is_ours:
             found += self._store(entries, tier, backend)
-        elif kind == "delete":
+        elif kind == "store":
+            found += self._leave_out(entries, tier)
+        elif kind == "delete" and is_ours:
             found += self._delete(entries, tier, backend)
         return Batch(found, seq=seq, source=source)
 
-    def _restart(self, incarnation: int) -> list[Event]:
-        """Begin with another process, which holds nothing of the last one's."""
-        found = [_removed(key) for key in self._parts.clear()]
-        self._incarnation = incarnation
-        self._seq = -1
-        return found
+    def _begin(self, instance: str, incarnation: int) -> list[Event]:
+        """Begin with a process, which holds nothing of the last one's."""
+        self._last[instance] = (incarnation, -1)
+        # What is shared outlives whoever wrote it.
+        gone = [] if self._shared else self._parts.clear()
+        return [_removed(key) for key in gone]
+
+    def _leave_out(self, entries: list[Entry], tier: str) -> list[Event]:
+        """Learn from what is another's."""
+        self._learn_all(entries, tier)
+        return [_left_out([entry.name for entry in entries])]
 
     def _store(self, entries: list[Entry], tier: str, backend: str) -> list[Event]:
+        self._learn_all(entries, tier)
         found: list[Event] = []
-        last: dict[tuple[tuple[int, int], str], Entry] = {}
+        medium = _medium(tier, backend)
         for entry in entries:
             self._model = self._model or entry.model
             if entry.model != self._model:
-                found += _left_out([entry.name])
+                found.append(_left_out([entry.name]))
                 continue
-            above = last.get((entry.part, entry.salt))
-            last[entry.part, entry.salt] = entry
-            self._learn(entry, above if tier == "l1" else None)
             found += self._expect(entry)
-            medium = _medium(tier, backend)
             if self._parts.put((medium, entry.name), entry.part, backend):
                 found.append(self._stored(entry, medium))
         return found
@@ -161,11 +170,20 @@ class Coordinator:
             if self._parts.drop((medium, entry.name), entry.part, backend)
         ]
 
-    def _learn(self, entry: Entry, above: Entry | None) -> None:
-        if entry.offset == 0:
-            self._remember(entry.name, None)
-        elif above is not None and above.offset + len(above.tokens) == entry.offset:
-            self._remember(entry.name, above.name)
+    def _learn_all(self, entries: list[Entry], tier: str) -> None:
+        """Learn the parents of a batch's chunks, as far as it tells them."""
+        last: dict[tuple[tuple[int, int], str, str], Entry] = {}
+        for entry in entries:
+            line = (entry.part, entry.model, entry.salt)
+            above, last[line] = last.get(line), entry
+            if entry.offset == 0:
+                self._remember(entry.name, None)
+            elif (
+                tier == "l1"
+                and above is not None
+                and above.offset + len(above.tokens) == entry.offset
+            ):
+                self._remember(entry.name, above.name)
 
     def _remember(self, name: bytes, parent: bytes | None) -> None:
         self._parents[name] = parent
@@ -214,6 +232,6 @@ def _removed(key: Key) -> Event:
     return BlockRemoved([name], medium)
 
 
-def _left_out(names: list[bytes]) -> list[Event]:
+def _left_out(names: list[bytes]) -> Event:
     """Return a store that the index drops, and counts under `medium`."""
-    return [BlockStored(names, [], medium=SHARED)]
+    return BlockStored(names, [], medium=LEFT_OUT)
