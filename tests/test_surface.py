@@ -533,6 +533,7 @@ def test_events_have_these_fields_in_this_order() -> None:
         "kv_cache_spec_kind",
         "locality",
         "lora_id",
+        "local_keys",
     ):
         expected[name] = [None]
     assert list(fields(BlockStored).items()) == list(expected.items())

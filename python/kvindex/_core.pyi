@@ -18,11 +18,15 @@ __all__ = [
     "_matches",
     "block_keys",
     "chain_keys",
+    "pack_batch",
+    "unpack",
 ]
 
 _Integers: TypeAlias = Buffer | Sequence[int]
 _EngineHashes: TypeAlias = Buffer | Sequence[int | bytes]
+_Json: TypeAlias = Mapping[str, Any]
 _Event: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+_Payload: TypeAlias = Buffer | str | _Json | Sequence[_Event | _Json]
 _Images: TypeAlias = Sequence[tuple[str | bytes, int, int]]
 _Workers: TypeAlias = Candidates | Sequence[str | tuple[str, int]]
 
@@ -40,6 +44,10 @@ def block_keys(
     pairs: bool = False,
 ) -> memoryview[int]: ...
 def chain_keys(local_keys: _Integers, /) -> memoryview[int]: ...
+def pack_batch(
+    events: Sequence[_Event], /, *, timestamp: float, dp_rank: int = 0
+) -> bytes: ...
+def unpack(payload: bytes, /) -> object: ...
 def _matches(
     workers: tuple[str, ...],
     numbers: bytes,
@@ -68,7 +76,7 @@ class Indexer:
     def orphan_blocks(self) -> int: ...
     def apply(
         self,
-        payload: Buffer | Sequence[_Event],
+        payload: _Payload,
         /,
         *,
         worker: str | None = None,

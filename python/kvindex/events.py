@@ -37,6 +37,9 @@ class BlockStored:
         kv_cache_spec_kind: The cache group's kind.
         locality: "REMOTE" where the copy lies elsewhere, whatever the medium.
         lora_id: The adapter's number, where there is no name.
+        local_keys: The blocks' local keys, one for each hash, from sources that
+            send them and no tokens (see `block_keys`): what they hold, namespace
+            and images included. The block size is the index's then.
     """
 
     block_hashes: "Sequence[EngineHash] | Buffer"
@@ -51,6 +54,7 @@ class BlockStored:
     kv_cache_spec_kind: str | None = None
     locality: str | None = None
     lora_id: int | None = None
+    local_keys: "Sequence[int] | Buffer | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 //! Which Python exception is it?
 
 use kvindex::error::{ConfigError, DecodeError, Forked, RegisterError};
-use pyo3::PyErr;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::{PyErr, Python};
 
 mod python {
     pyo3::import_exception!(kvindex.errors, ConfigError);
@@ -66,6 +66,11 @@ impl From<Error> for PyErr {
             Error::Forked(error) => PyRuntimeError::new_err(error.to_string()),
         }
     }
+}
+
+/// Whether an exception is a `DecodeError`.
+pub(crate) fn is_decode_error(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<python::DecodeError>(py)
 }
 
 /// The exception for a setting that is out of its range.

@@ -5,14 +5,19 @@
 
 use std::borrow::Cow;
 
+use kvindex::decode::decode;
+use kvindex::error::DecodeError;
+use kvindex::event::Event;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PySequence, PyString, PyType};
+use pyo3::types::{PyBytes, PySequence, PyString, PyType};
 
+use crate::error::Error;
 use crate::integers::type_name;
 use crate::msgpack::{Writer, sequence};
+use crate::settings::rank;
 
 /// One batch in msgpack.
 pub(crate) struct Payload<'a>(pub(crate) Cow<'a, [u8]>);
@@ -25,6 +30,7 @@ const FIELDS: [(&str, &[&str]); 3] = [
             "block_hashes",
             "parent_block_hash",
             "token_ids",
+            "local_keys",
             "block_size",
             "lora_id",
             "medium",
@@ -47,6 +53,18 @@ const FIELDS: [(&str, &[&str]); 3] = [
         ],
     ),
     ("AllBlocksCleared", &[]),
+];
+
+/// The fields that are there even where they are nil: readers with types of
+/// their own expect them.
+const ALWAYS: [&str; 7] = [
+    "block_hashes",
+    "parent_block_hash",
+    "token_ids",
+    "block_size",
+    "lora_id",
+    "medium",
+    "lora_name",
 ];
 
 /// The fields whose integers count by their low 64 bits, whatever their size.
@@ -73,6 +91,21 @@ impl<'a> FromPyObject<'a, '_> for Payload<'a> {
     }
 }
 
+/// Whether an object is a sequence of events, rather than what has to be read.
+pub(crate) fn is_events(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if PyBuffer::<u8>::get(object).is_ok() {
+        return Ok(false);
+    }
+    let Some(items) = sequence(object) else {
+        return Ok(false);
+    };
+    if items.is_empty()? {
+        return Ok(true);
+    }
+    let class = items.get_item(0)?.get_type();
+    Ok(kind_by_name(kinds(object.py())?, &class)?.is_some())
+}
+
 fn copy(py: Python<'_>, buffer: &PyBuffer<u8>) -> PyResult<Vec<u8>> {
     if buffer.dimensions() != 1 || !buffer.is_c_contiguous() {
         let message = "a payload must be a C-contiguous buffer of one dimension";
@@ -82,15 +115,65 @@ fn copy(py: Python<'_>, buffer: &PyBuffer<u8>) -> PyResult<Vec<u8>> {
 }
 
 fn batch(events: &Bound<'_, PySequence>) -> PyResult<Vec<u8>> {
-    let events = events.to_list()?;
     let mut out = Writer::default();
     out.array(2);
     out.float(0.0);
+    list(&mut out, events)?;
+    Ok(out.into_bytes())
+}
+
+fn list(out: &mut Writer, events: &Bound<'_, PySequence>) -> PyResult<()> {
+    let events = events.to_list()?;
     out.array(events.len());
     for (position, item) in events.iter().enumerate() {
-        event(&mut out, position, &item)?;
+        event(out, position, &item)?;
     }
-    Ok(out.into_bytes())
+    Ok(())
+}
+
+/// Writes one batch of vLLM's wire, for a publisher.
+///
+/// Args:
+///     events: `BlockStored`, `BlockRemoved` and `AllBlocksCleared`.
+///     timestamp: Seconds since the epoch.
+///     dp_rank: Whose rank this is.
+///
+/// Returns:
+///     The payload, in msgpack: a batch whose events are maps, as vLLM sends
+///     them since 0.24.
+///
+/// Raises:
+///     DecodeError: An event cannot be written so that it could be read.
+///     TypeError: Something in the list is no event.
+///
+/// Examples:
+///     >>> from kvindex import AllBlocksCleared
+///     >>> from kvindex.engines import pack_batch, unpack
+///     >>> unpack(pack_batch([AllBlocksCleared()], timestamp=1.5, dp_rank=3))
+///     [1.5, [{'type': 'AllBlocksCleared'}], 3]
+#[pyfunction]
+#[pyo3(signature = (events, /, *, timestamp, dp_rank=0))]
+pub(crate) fn pack_batch<'py>(
+    events: &Bound<'py, PySequence>,
+    timestamp: f64,
+    #[pyo3(from_py_with = rank)] dp_rank: u32,
+) -> Result<Bound<'py, PyBytes>, Error> {
+    let mut out = Writer::default();
+    out.array(3);
+    out.float(timestamp);
+    list(&mut out, events)?;
+    out.unsigned(dp_rank.into());
+    let payload = out.into_bytes();
+    for (number, event) in decode(&payload)?.events.iter().enumerate() {
+        if let Event::Fault { reason, .. } = event {
+            return Err(Error::Decode(DecodeError {
+                message: format!("{}: {}", reason.name(), reason.describe()),
+                offset: None,
+                event: Some(number),
+            }));
+        }
+    }
+    Ok(PyBytes::new(events.py(), &payload))
 }
 
 /// One event class, and its names as Python strings.
@@ -157,7 +240,8 @@ fn event(out: &mut Writer, position: usize, item: &Bound<'_, PyAny>) -> PyResult
     let mut given = Vec::with_capacity(kind.fields.len());
     for (name, field) in &kind.fields {
         let value = item.getattr_opt(field.bind(py))?;
-        if let Some(value) = value.filter(|value| !value.is_none()) {
+        let value = value.unwrap_or_else(|| py.None().into_bound(py));
+        if !value.is_none() || ALWAYS.contains(name) {
             given.push((*name, value));
         }
     }

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kvindex::decode::decode;
-use kvindex::event::Reason;
 use kvindex::key::namespace_seed;
 use kvindex::{Blocks, Config, Index, Origin, Sender};
 use pyo3::exceptions::PyTypeError;
@@ -11,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::candidates::{Candidates, Wanted};
+use crate::decoding::Decoders;
 use crate::error::Error;
-use crate::events::Payload;
 use crate::explain::{self, Refused};
 use crate::images::Images;
 use crate::integers::{EngineHashes, Keys, Tokens};
@@ -63,9 +61,10 @@ use crate::state::WorkerState;
 pub(crate) struct Indexer {
     pub(crate) index: Index,
     weights: WeightTable,
-    undecodable: AtomicU64,
-    rejected: AtomicU64,
+    pub(crate) undecodable: AtomicU64,
+    pub(crate) rejected: AtomicU64,
     pub(crate) misfits: Misfits,
+    pub(crate) decoders: Decoders,
 }
 
 #[pymethods]
@@ -89,6 +88,7 @@ impl Indexer {
             undecodable: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             misfits: Misfits::default(),
+            decoders: Decoders::default(),
         })
     }
 
@@ -122,7 +122,8 @@ impl Indexer {
     /// index's lock. An event that cannot be applied costs only itself.
     ///
     /// Args:
-    ///     payload: One engine batch as it came off the wire (msgpack), or a
+    ///     payload: One engine batch as it came off the wire (msgpack), whatever
+    ///         else the worker's engine sends (see `kvindex.engines`), or a
     ///         sequence of `BlockStored`, `BlockRemoved` and `AllBlocksCleared`.
     ///     worker: Whose events these are.
     ///     pool: The pool whose events these are, instead of `worker`.
@@ -137,7 +138,8 @@ impl Indexer {
     ///     strict: Whether to refuse the whole batch for a structural fault.
     ///
     /// Returns:
-    ///     What became of the batch.
+    ///     What became of the batch; where a decoder of the worker's engine found
+    ///     several in the payload, of all together.
     ///
     /// Raises:
     ///     DecodeError: The bytes are no batch, or `strict` found a fault.
@@ -159,8 +161,7 @@ impl Indexer {
     ))]
     fn apply(
         &self,
-        py: Python<'_>,
-        payload: Payload<'_>,
+        payload: &Bound<'_, PyAny>,
         worker: Option<&str>,
         pool: Option<&str>,
         #[pyo3(from_py_with = rank)] dp_rank: u32,
@@ -176,21 +177,7 @@ impl Indexer {
             seq,
             epoch,
         };
-        let report = py.detach(|| {
-            let batch = decode(&payload.0).inspect_err(|_| {
-                self.undecodable.fetch_add(1, Ordering::Relaxed);
-            })?;
-            let batch = self.index.prepare(batch, strict).inspect_err(|_| {
-                self.rejected.fetch_add(1, Ordering::Relaxed);
-            })?;
-            Ok::<_, Error>(self.index.apply(&batch, &origin)?)
-        })?;
-        if report.reasons[Reason::BlockSize as usize] > 0 {
-            let block_size = self.index.config().block_size;
-            let whose = (origin.sender, report.rank, source);
-            self.misfits.report(py, whose, block_size)?;
-        }
-        Ok(report.into())
+        Ok(self.apply_payload(payload, &origin, strict)?.into())
     }
 
     /// Which workers hold how much of a prompt's prefix.
@@ -384,7 +371,8 @@ impl Indexer {
     ///
     /// Args:
     ///     worker: The worker's name.
-    ///     profile: "vllm", "sglang", "flexkv" (vLLM with FlexKV) or "auto".
+    ///     profile: The name of an engine or cache backend that `kvindex.engines`
+    ///         knows: "vllm", "sglang", "tensorrt_llm", ..., or "auto".
     ///     clears: The tiers that a clear empties, instead of the profile's.
     ///     copies: The tiers on which a second store is a second copy, instead of
     ///         the profile's.
@@ -428,8 +416,7 @@ impl Indexer {
             root_hash,
             lora_ids,
         };
-        let profile = given.over(profile)?;
-        Ok(py.detach(|| self.index.register(worker, profile))?)
+        self.enroll(py, Sender::Worker(worker), profile, given)
     }
 
     /// Forgets what one rank of a worker holds, its stream's position included.
@@ -449,7 +436,10 @@ impl Indexer {
         worker: &str,
         #[pyo3(from_py_with = rank)] dp_rank: u32,
     ) -> Result<bool, Error> {
-        Ok(py.detach(|| self.index.reset(worker, dp_rank))?)
+        let used = py.detach(|| self.index.reset(worker, dp_rank))?;
+        self.decoders
+            .reset(py, Sender::Worker(worker), Some(dp_rank))?;
+        Ok(used)
     }
 
     /// Forgets a worker with all its ranks and its profile, and ends its epoch. It
@@ -465,12 +455,14 @@ impl Indexer {
     #[pyo3(signature = (worker))]
     fn remove_worker(&self, py: Python<'_>, worker: &str) -> Result<bool, Error> {
         self.misfits.forget(Sender::Worker(worker));
+        self.decoders.forget(Sender::Worker(worker));
         Ok(py.detach(|| self.index.remove_worker(worker))?)
     }
 
     /// Forgets what all workers hold; keeps pools, profiles, epochs and counters.
     fn clear(&self, py: Python<'_>) -> Result<(), Error> {
-        Ok(py.detach(|| self.index.clear())?)
+        py.detach(|| self.index.clear())?;
+        Ok(self.decoders.reset_all(py)?)
     }
 
     /// The state of every worker's rank.
@@ -486,7 +478,7 @@ impl Indexer {
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>, Error> {
         let stats = py.detach(|| self.index.stats())?;
         let refused = Refused {
-            undecodable: self.undecodable.load(Ordering::Relaxed),
+            undecodable: self.undecodable.load(Ordering::Relaxed) + self.decoders.undecodable(),
             rejected: self.rejected.load(Ordering::Relaxed),
         };
         Ok(explain::stats(py, &stats, refused)?)

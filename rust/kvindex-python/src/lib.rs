@@ -11,9 +11,11 @@
     reason = "so are the signatures, and converted arguments are handed over whole"
 )]
 
+mod apply;
 mod candidates;
 mod chance;
 mod columns;
+mod decoding;
 mod detach;
 mod error;
 mod events;
@@ -33,6 +35,7 @@ mod report;
 mod row;
 mod settings;
 mod state;
+mod unpack;
 mod value;
 
 /// The compiled part of kvindex.
@@ -40,6 +43,8 @@ mod value;
 mod _core {
     #[pymodule_export]
     use crate::candidates::Candidates;
+    #[pymodule_export]
+    use crate::events::pack_batch;
     #[pymodule_export]
     use crate::hashing::{block_keys, chain_keys};
     #[pymodule_export]
@@ -54,6 +59,8 @@ mod _core {
     use crate::row::Match;
     #[pymodule_export]
     use crate::state::WorkerState;
+    #[pymodule_export]
+    use crate::unpack::unpack;
 
     /// Whether this is a build without optimisation.
     #[pymodule_export]

@@ -15,13 +15,6 @@ pub(crate) struct Misfits {
     reported: Mutex<HashSet<Whose>>,
 }
 
-fn named(sender: Sender<'_>) -> (&str, bool) {
-    match sender {
-        Sender::Worker(name) => (name, false),
-        Sender::Pool(name) => (name, true),
-    }
-}
-
 impl Misfits {
     /// Warns, in the log `kvindex`, of a source that was not reported before.
     pub(crate) fn report(
@@ -30,7 +23,7 @@ impl Misfits {
         (sender, rank, source): (Sender<'_>, u32, &str),
         block_size: u32,
     ) -> PyResult<()> {
-        let (name, pool) = named(sender);
+        let (name, pool) = (sender.name(), sender.is_pool());
         let key = (name.to_owned(), pool, rank, source.to_owned());
         let is_new = self.lock().insert(key);
         if is_new {
@@ -46,7 +39,7 @@ impl Misfits {
 
     /// Forgets a worker or a pool that was removed.
     pub(crate) fn forget(&self, sender: Sender<'_>) {
-        let (name, pool) = named(sender);
+        let (name, pool) = (sender.name(), sender.is_pool());
         self.lock()
             .retain(|known| (&*known.0, known.1) != (name, pool));
     }

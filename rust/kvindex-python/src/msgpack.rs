@@ -88,7 +88,7 @@ impl Writer {
     }
 
     /// Writes the shortest form, which the decoder reads fastest.
-    fn unsigned(&mut self, value: u64) {
+    pub(crate) fn unsigned(&mut self, value: u64) {
         let bytes = value.to_be_bytes();
         let [.., fourth, third, second, first] = bytes;
         match value {

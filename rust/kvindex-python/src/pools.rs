@@ -67,8 +67,7 @@ impl Indexer {
             root_hash,
             lora_ids,
         };
-        let profile = given.over(profile)?;
-        Ok(py.detach(|| self.index.register_pool(pool, profile))?)
+        self.enroll(py, Sender::Pool(pool), profile, given)
     }
 
     /// Lets a worker reach a pool, and no other that it is not attached to.
@@ -112,7 +111,9 @@ impl Indexer {
     ///     Whether there was anything to forget.
     #[pyo3(signature = (pool))]
     fn reset_pool(&self, py: Python<'_>, pool: &str) -> Result<bool, Error> {
-        Ok(py.detach(|| self.index.reset_pool(pool))?)
+        let used = py.detach(|| self.index.reset_pool(pool))?;
+        self.decoders.reset(py, Sender::Pool(pool), None)?;
+        Ok(used)
     }
 
     /// Forgets a pool with its profile, and ends its epoch.
@@ -127,6 +128,7 @@ impl Indexer {
     #[pyo3(signature = (pool))]
     fn remove_pool(&self, py: Python<'_>, pool: &str) -> Result<bool, Error> {
         self.misfits.forget(Sender::Pool(pool));
+        self.decoders.forget(Sender::Pool(pool));
         Ok(py.detach(|| self.index.remove_pool(pool))?)
     }
 

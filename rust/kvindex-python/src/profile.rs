@@ -1,16 +1,24 @@
 //! How does a registered worker's source behave?
 
+use kvindex::Sender;
 use kvindex::event::{Name, Tier};
 use kvindex::profile::{Kind, PerTier, Profile};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::error::config_error;
+use crate::decoding::made_by;
+use crate::error::{Error, config_error};
+use crate::indexer::Indexer;
 use crate::integers::engine_hash;
 use crate::settings::{Tiers, chunk_tokens, items, tier};
 
-/// What a registration says besides the kind.
+/// The engine of that name, as `kvindex.engines` knows it.
+fn engine<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("kvindex.engines")?.call_method1("find", (name,))
+}
+
+/// The settings that a caller gives, over those of the engine.
 pub(crate) struct Given<'a> {
     pub(crate) clears: Option<Tiers>,
     pub(crate) copies: Option<Tiers>,
@@ -22,29 +30,69 @@ pub(crate) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// The habits of a kind, what is given overridden.
-    pub(crate) fn over(self, kind: &str) -> PyResult<Profile> {
-        let habits = of_kind(kind)?;
+    /// The whole profile.
+    fn over(self, engine: &Bound<'_, PyAny>) -> PyResult<Profile> {
+        let habits = of_kind(engine.getattr("kind")?.extract()?)?;
+        let names = self.names.map(str::to_owned);
+        let names = setting(names, engine, "names")?;
+        let copies = setting(self.copies, engine, "copies")?;
+        let chunks = setting(self.chunk_tokens, engine, "chunk_tokens")?;
+        let media = setting(self.media, engine, "media")?;
+        let lora_ids = setting(self.lora_ids, engine, "lora_ids")?;
         Ok(Profile {
-            clears: self.clears.map_or(habits.clears, |tiers| Some(tiers.0)),
-            copies: self.copies.map_or(habits.copies, |tiers| tiers.0),
-            chunk_tokens: self
-                .chunk_tokens
-                .map_or(habits.chunk_tokens, |chunks| chunks.0),
-            media: self.media.map_or(habits.media, |media| media.0),
-            own_names: self.names.map_or(Ok(habits.own_names), own_names)?,
-            root: self.root_hash.map_or(habits.root, |root| Some(root.0)),
-            lora_ids: self.lora_ids.map_or(habits.lora_ids, |names| names.0),
+            clears: setting(self.clears, engine, "clears")?.map(|tiers| tiers.0),
+            copies: copies.map_or(habits.copies, |tiers| tiers.0),
+            chunk_tokens: chunks.map_or(habits.chunk_tokens, |chunks| chunks.0),
+            media: media.map_or(habits.media, |media| media.0),
+            own_names: names.map_or(Ok(habits.own_names), |names| own_names(&names))?,
+            root: setting(self.root_hash, engine, "root_hash")?.map(|root| root.0),
+            lora_ids: lora_ids.map_or(habits.lora_ids, |names| names.0),
             kind: habits.kind,
         })
     }
+}
+
+impl Indexer {
+    /// Registers a worker or a pool as a source of an engine's; returns its epoch.
+    pub(crate) fn enroll(
+        &self,
+        py: Python<'_>,
+        sender: Sender<'_>,
+        name: &str,
+        given: Given<'_>,
+    ) -> Result<u64, Error> {
+        let engine = engine(py, name)?;
+        let profile = given.over(&engine)?;
+        let decoder = made_by(&engine, self.index.config().block_size)?;
+        let epoch = py.detach(|| match sender {
+            Sender::Worker(worker) => self.index.register(worker, profile),
+            Sender::Pool(pool) => self.index.register_pool(pool, profile),
+        })?;
+        self.decoders.set(sender, epoch, &engine, decoder)?;
+        Ok(epoch)
+    }
+}
+
+/// What the caller gives, or else the engine; `None` leaves it to the kind.
+fn setting<T>(given: Option<T>, engine: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<T>>
+where
+    T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    if given.is_some() {
+        return Ok(given);
+    }
+    let value = engine.getattr(name)?;
+    if value.is_none() {
+        return Ok(None);
+    }
+    value.extract().map(Some)
 }
 
 /// The habits of the kind of that name.
 fn of_kind(name: &str) -> PyResult<Profile> {
     let kind = Kind::from_name(name).ok_or_else(|| {
         let known = Kind::ALL.map(Kind::name).join(", ");
-        config_error(format!("profile is one of {known}, not {name:?}"))
+        config_error(format!("an engine's kind is one of {known}, not {name:?}"))
     })?;
     Ok(Profile::new(kind))
 }

@@ -89,10 +89,11 @@ impl Writer {
         }
         let target = self.target(holder, &profile, tier);
         let given = Given::by(&profile, lora, salt_of(batch, store));
-        if store.tokens.is_empty() && store.parent.is_none() && profile.computes_names(tier) {
+        let computed = store.parent.is_none() && profile.computes_names(tier);
+        if !store.has_content() && computed {
             return self.put_prefix(target, batch, store, plan.unit, report);
         }
-        if store.tokens.is_empty() {
+        if !store.has_content() {
             return self.put_named(target, batch, store, plan.unit, given, report);
         }
         if plan.unit == 0 {

@@ -214,6 +214,9 @@ pub struct Store {
     /// Into [`Batch::tokens`]. For pairs the first tokens of all pairs, then the
     /// second of the last one.
     pub tokens: Range<usize>,
+    /// Into [`Batch::locals`]: the blocks' local keys, from sources that send
+    /// them instead of tokens. Narrow, as is all that few events have.
+    pub locals: Range<u32>,
     /// Whether the tokens came as pairs (speculative decoding).
     pub pairs: bool,
     /// The parent of the first block.
@@ -241,6 +244,18 @@ pub struct Store {
     /// Whether any block carries an extra key (of any kind, the adapter's name
     /// included).
     pub extra_keys: bool,
+}
+
+impl Store {
+    /// Whether it says what its blocks hold, not only what they are called.
+    pub fn has_content(&self) -> bool {
+        !self.tokens.is_empty() || !self.locals.is_empty()
+    }
+
+    /// The local keys that came instead of tokens.
+    pub fn local_keys<'a>(&self, batch: &'a Batch) -> &'a [u64] {
+        &batch.locals[self.locals.start as usize..self.locals.end as usize]
+    }
 }
 
 /// Blocks removed.
@@ -287,6 +302,8 @@ pub struct Batch {
     pub names: Vec<Name>,
     /// All tokens.
     pub tokens: Vec<u32>,
+    /// All local keys that came instead of tokens.
+    pub locals: Vec<u64>,
     /// The adapter names, salts and media, few of them twice.
     pub texts: Vec<Box<str>>,
     /// All images.

@@ -19,13 +19,15 @@ pub enum Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    pub(crate) const fn name(self) -> &'a str {
+    /// The name of the worker or pool.
+    pub const fn name(self) -> &'a str {
         match self {
             Self::Worker(name) | Self::Pool(name) => name,
         }
     }
 
-    pub(crate) const fn is_pool(self) -> bool {
+    /// Whether it is a pool.
+    pub const fn is_pool(self) -> bool {
         matches!(self, Self::Pool(_))
     }
 }

@@ -182,7 +182,7 @@ impl Writer {
             outcome.dropped += count as u64;
             return;
         }
-        let tokens = if count == incoming.store.names.len() {
+        let tokens = if count == incoming.store.names.len() || incoming.store.tokens.is_empty() {
             incoming.store.tokens.len()
         } else {
             let blocks = count * incoming.unit * self.block_size as usize;

@@ -58,6 +58,8 @@ pub(crate) fn excerpt(batch: &Batch, store: &Store, count: usize, tokens: usize)
     let tokens = store.tokens.start..store.tokens.start + tokens;
     alone.names.extend_from_slice(&batch.names[names]);
     alone.tokens.extend_from_slice(&batch.tokens[tokens]);
+    let locals = store.local_keys(batch);
+    alone.locals.extend(locals.iter().take(count));
     let images = batch.images[store.images.clone()].iter();
     let images = images.filter(|image| (image.block as usize) < count);
     alone.images.extend(images);
@@ -72,6 +74,7 @@ pub(crate) fn excerpt(batch: &Batch, store: &Store, count: usize, tokens: usize)
     let store = Store {
         names: all(count),
         tokens: all(alone.tokens.len()),
+        locals: 0..alone.locals.len() as u32,
         images: all(alone.images.len()),
         salts: all(alone.salts.len()),
         salt,

@@ -105,8 +105,11 @@ impl Plan {
         if size.is_multiple_of(u64::from(block_size)) && blocks <= MAX_UNIT {
             plan.unit = blocks as u32;
         }
-        if plan.fault.is_some() || store.tokens.is_empty() {
+        if plan.fault.is_some() || !store.has_content() {
             return plan;
+        }
+        if !store.locals.is_empty() {
+            return plan.by_keys(batch, store, locals);
         }
         let tokens = (store.tokens.len() - usize::from(store.pairs)) as u64;
         let hashes = names.len() as u64;
@@ -128,12 +131,37 @@ impl Plan {
             unit: plan.unit as usize,
             block_size: block_size as usize,
         };
-        let lora = store.lora.map_or("", |id| &batch.texts[id as usize]);
-        plan.spaces = layout.spaces(lora, Some(&Namespace::default()));
-        let start = locals.len();
-        layout.locals(&plan.spaces, locals);
-        plan.locals = start..locals.len();
+        plan.compute(&layout, locals);
         plan
+    }
+
+    /// The plan of a store whose local keys came instead of its tokens: one for
+    /// each hash, for blocks of the index's size.
+    fn by_keys(mut self, batch: &Batch, store: &Store, locals: &mut Vec<u64>) -> Self {
+        self.count = store.names.len();
+        if !store.tokens.is_empty() || store.locals.len() != self.count {
+            self.fault = Some(Reason::Tokens);
+            return self;
+        }
+        self.unit = u32::from(self.unit == 1);
+        let layout = Layout {
+            batch,
+            store,
+            count: self.count,
+            unit: 1,
+            block_size: 0,
+        };
+        self.compute(&layout, locals);
+        self
+    }
+
+    fn compute(&mut self, layout: &Layout<'_>, locals: &mut Vec<u64>) {
+        let (batch, store) = (layout.batch, layout.store);
+        let lora = store.lora.map_or("", |id| &batch.texts[id as usize]);
+        self.spaces = layout.spaces(lora, Some(&Namespace::default()));
+        let start = locals.len();
+        layout.locals(&self.spaces, locals);
+        self.locals = start..locals.len();
     }
 }
 
@@ -148,7 +176,7 @@ fn fault(names: &[Name], store: &Store) -> Option<Reason> {
     if store.parent.is_some_and(own) {
         return Some(Reason::Parent);
     }
-    (!store.tokens.is_empty() && repeats(names)).then_some(Reason::DuplicateHash)
+    (store.has_content() && repeats(names)).then_some(Reason::DuplicateHash)
 }
 
 fn repeats(names: &[Name]) -> bool {
@@ -253,8 +281,13 @@ impl Layout<'_> {
         spaces
     }
 
-    /// Appends the local keys of all blocks.
+    /// Appends the local keys of all blocks: those that came, whatever the
+    /// namespace, else those of the tokens.
     pub(crate) fn locals(&self, spaces: &Spaces, locals: &mut Vec<u64>) {
+        if !self.store.locals.is_empty() {
+            let given = self.store.local_keys(self.batch);
+            return locals.extend(&given[..self.count]);
+        }
         let images = &self.batch.images[self.store.images.clone()];
         for (hashes, space) in spaces.stretches(self.count) {
             let mut hasher = BlockHasher::new(namespace_seed(&space.lora, &space.salt));

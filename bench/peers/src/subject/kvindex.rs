@@ -184,6 +184,7 @@ fn batch(event: &Event) -> Batch {
             KvEvent::Store(Store {
                 names,
                 tokens: 0..batch.tokens.len(),
+                locals: 0..0,
                 pairs: false,
                 parent: parent.map(Name::from_integer),
                 block_size: None,

@@ -155,6 +155,23 @@ pub(super) fn tokens(
     Ok((start..all.len(), pairs))
 }
 
+/// A list of local keys, appended to `all`.
+pub(super) fn local_keys(reader: &mut Reader<'_>, all: &mut Vec<u64>) -> Result<Range<u32>, Fail> {
+    let start = all.len() as u32;
+    if reader.nil() {
+        return Ok(start..start);
+    }
+    let count = array(reader)?.ok_or(Fail::MALFORMED)?;
+    for _ in 0..count {
+        match reader.value()? {
+            Value::Unsigned(key) => all.push(key),
+            _ => return Err(Fail::MALFORMED),
+        }
+    }
+    let end = u32::try_from(all.len()).map_err(|_| Fail::MALFORMED)?;
+    Ok(start..end)
+}
+
 /// The extra keys of one block, in place of what `keys` held.
 pub(super) fn extra_keys<'a>(
     reader: &mut Reader<'a>,

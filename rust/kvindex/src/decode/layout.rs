@@ -16,6 +16,7 @@ pub(super) enum Field {
     Hashes,
     Parent,
     Tokens,
+    LocalKeys,
     BlockSize,
     LoraId,
     Medium,
@@ -92,6 +93,7 @@ impl Kind {
         }
         match key {
             b"token_ids" => Field::Tokens,
+            b"local_keys" => Field::LocalKeys,
             b"parent_block_hash" => Field::Parent,
             b"block_size" => Field::BlockSize,
             b"lora_id" => Field::LoraId,

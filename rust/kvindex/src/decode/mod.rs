@@ -22,6 +22,7 @@ mod tokens;
 mod vllm;
 
 pub use extra::{ExtraKey, Identifier, SaltRule, classify_block};
+pub use msgpack::{Value, values};
 pub use vllm::decode;
 
 use crate::event::{Batch, Reason};
@@ -33,6 +34,7 @@ use msgpack::Broken;
 struct Mark {
     names: usize,
     tokens: usize,
+    locals: usize,
     texts: usize,
     images: usize,
     salts: usize,
@@ -44,6 +46,7 @@ impl Mark {
         Self {
             names: batch.names.len(),
             tokens: batch.tokens.len(),
+            locals: batch.locals.len(),
             texts: batch.texts.len(),
             images: batch.images.len(),
             salts: batch.salts.len(),
@@ -54,6 +57,7 @@ impl Mark {
     fn restore(self, batch: &mut Batch) {
         batch.names.truncate(self.names);
         batch.tokens.truncate(self.tokens);
+        batch.locals.truncate(self.locals);
         batch.texts.truncate(self.texts);
         batch.images.truncate(self.images);
         batch.salts.truncate(self.salts);

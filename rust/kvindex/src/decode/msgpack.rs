@@ -40,17 +40,22 @@ impl Broken {
 
 /// A scalar, or the head of a container whose items follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Value<'a> {
+pub enum Value<'a> {
+    /// Nothing.
     Nil,
-    Bool,
+    /// A boolean.
+    Bool(bool),
     /// An integer of any encoding that is not negative.
     Unsigned(u64),
     /// A negative integer.
     Negative(i64),
-    Float,
+    /// A float of either size.
+    Float(f64),
     /// A string, not checked to be UTF-8.
     Text(&'a [u8]),
+    /// A byte string.
     Bytes(&'a [u8]),
+    /// A value of a type that only its sender knows.
     Extension,
     /// This many items follow.
     Array(u32),
@@ -62,9 +67,9 @@ impl Value<'_> {
     pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Nil => "nil",
-            Self::Bool => "a boolean",
+            Self::Bool(_) => "a boolean",
             Self::Unsigned(_) | Self::Negative(_) => "an integer",
-            Self::Float => "a float",
+            Self::Float(_) => "a float",
             Self::Text(_) => "a string",
             Self::Bytes(_) => "bytes",
             Self::Extension => "an extension",
@@ -72,6 +77,34 @@ impl Value<'_> {
             Self::Map(_) => "a map",
         }
     }
+}
+
+/// Hands out the values of a payload that is one value and nothing more, in
+/// their order: the head of a container, then its items.
+///
+/// # Errors
+///
+/// Where the payload is no msgpack, ends too early or goes on behind the value,
+/// with the offset of that place; and what `visit` returns, which ends the walk.
+pub fn values<'a>(
+    payload: &'a [u8],
+    mut visit: impl FnMut(usize, Value<'a>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let mut reader = Reader::new(payload);
+    // See `Reader::skip`.
+    let mut left = 1_u64;
+    while left > 0 {
+        left -= 1;
+        let offset = reader.position();
+        let value = reader.value()?;
+        match value {
+            Value::Array(items) => left += u64::from(items),
+            Value::Map(items) => left += 2 * u64::from(items),
+            _ => {}
+        }
+        visit(offset, value)?;
+    }
+    Ok(reader.finish()?)
 }
 
 /// A position in a payload.
@@ -218,15 +251,15 @@ impl<'a> Reader<'a> {
             0xa0..=0xbf => Value::Text(self.take((tag & 0x1f).into())?),
             0xc0 => Value::Nil,
             0xc1 => return None,
-            0xc2 | 0xc3 => Value::Bool,
+            0xc2 | 0xc3 => Value::Bool(tag == 0xc3),
             0xc4 => Value::Bytes(self.counted::<1>()?),
             0xc5 => Value::Bytes(self.counted::<2>()?),
             0xc6 => Value::Bytes(self.counted::<4>()?),
             0xc7 => self.counted_extension::<1>()?,
             0xc8 => self.counted_extension::<2>()?,
             0xc9 => self.counted_extension::<4>()?,
-            0xca => self.fixed::<4>().map(|_| Value::Float)?,
-            0xcb => self.fixed::<8>().map(|_| Value::Float)?,
+            0xca => Value::Float(f32::from_bits(self.fixed::<4>()? as u32).into()),
+            0xcb => Value::Float(f64::from_bits(self.fixed::<8>()?)),
             0xcc => Value::Unsigned(self.fixed::<1>()?),
             0xcd => Value::Unsigned(self.fixed::<2>()?),
             0xce => Value::Unsigned(self.fixed::<4>()?),

@@ -38,6 +38,7 @@ pub fn decode(payload: &[u8]) -> Result<Batch, DecodeError> {
 struct Fields<'a> {
     names: Option<Range<usize>>,
     tokens: Range<usize>,
+    locals: Range<u32>,
     pairs: bool,
     parent: Option<Name>,
     block_size: Option<u64>,
@@ -187,6 +188,9 @@ impl<'a> Decoder<'a> {
             Field::Tokens => {
                 (into.tokens, into.pairs) = fields::tokens(reader, &mut self.batch.tokens)?;
             }
+            Field::LocalKeys => {
+                into.locals = fields::local_keys(reader, &mut self.batch.locals)?;
+            }
             Field::Parent => into.parent = fields::optional_name(reader)?,
             Field::BlockSize => into.block_size = fields::unsigned(reader)?,
             Field::LoraId => into.lora_id = fields::signed(reader)?,
@@ -234,6 +238,7 @@ impl<'a> Decoder<'a> {
         Ok(Event::Store(Store {
             names,
             tokens: fields.tokens.clone(),
+            locals: fields.locals.clone(),
             pairs: fields.pairs,
             parent: fields.parent,
             block_size: fields.block_size,

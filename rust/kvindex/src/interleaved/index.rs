@@ -42,6 +42,7 @@ fn store(parent: u64, names: &[u64]) -> Prepared {
         Event::Store(Store {
             names: 0..batch.names.len(),
             tokens: 0..batch.tokens.len(),
+            locals: 0..0,
             pairs: false,
             parent: (parent > 0).then(|| Name::from_integer(parent)),
             block_size: None,

@@ -142,6 +142,7 @@ fn stored_event(batch: &mut Batch, stored: Stored) -> Event {
     Event::Store(Store {
         names,
         tokens,
+        locals: 0..0,
         pairs: stored.pairs,
         parent: stored.parent,
         block_size: stored.size,
