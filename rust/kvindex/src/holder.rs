@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::event::{GroupKind, Name};
+use crate::found::{HolderState, PoolState};
 use crate::member::Role;
 use crate::mix::MixMap;
 use crate::profile::{Kind, PerTier, Profile};
@@ -132,6 +133,29 @@ impl Holder {
             seq: None,
             duplicates: 0,
             waiting: Waiting::default(),
+        }
+    }
+
+    /// What is told of a worker's rank.
+    pub(crate) fn state(&self) -> HolderState {
+        HolderState {
+            worker: self.name.clone(),
+            rank: self.rank,
+            tiers: self.held,
+            seq: self.seq,
+            orphans: self.waiting.blocks,
+            duplicates: self.duplicates,
+        }
+    }
+
+    /// What is told of a pool.
+    pub(crate) fn pool_state(&self) -> PoolState {
+        PoolState {
+            pool: self.name.clone(),
+            tiers: self.held,
+            seq: self.seq,
+            orphans: self.waiting.blocks,
+            duplicates: self.duplicates,
         }
     }
 

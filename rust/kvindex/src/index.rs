@@ -323,10 +323,20 @@ impl Index {
     ) -> Result<(), Forked> {
         walk.begin();
         self.walk_kind(blocks, options, false, walk)?;
-        let pairs = self.lives(Family::Pair);
-        if !(pairs && matches!(blocks, Blocks::Tokens { .. })) {
-            return Ok(());
+        if self.lives(Family::Pair) && matches!(blocks, Blocks::Tokens { .. }) {
+            self.walk_pairs(blocks, options, walk)?;
         }
+        Ok(())
+    }
+
+    /// Walks a query once more by the keys of pairs; the better rows stay.
+    #[cold]
+    fn walk_pairs(
+        &self,
+        blocks: &Blocks<'_>,
+        options: &Options<'_>,
+        walk: &mut Walk,
+    ) -> Result<(), Forked> {
         let mut rows = walk.counts.rows().to_vec();
         let pooled = walk.counts.is_pooled();
         self.walk_kind(blocks, options, true, walk)?;
@@ -349,11 +359,32 @@ impl Index {
         self.shared.families[family as usize].load(Ordering::Relaxed) > 0
     }
 
-    /// The query's keys of the family that counts together with single blocks.
-    fn others<'a>(&self, blocks: &Blocks<'a>, pairs: bool) -> Option<Keys<'a>> {
-        let asked = !pairs && self.lives(Family::FlexKv);
-        let size = self.config.block_size as usize;
-        asked.then(|| Keys::flexkv(blocks, size)).flatten()
+    /// Walks a query by its keys, and by those of the family that counts together
+    /// with single blocks.
+    #[inline]
+    fn run(
+        &self,
+        blocks: &Blocks<'_>,
+        keys: &mut Keys<'_>,
+        how: How,
+        walk: &mut Walk,
+    ) -> Result<(), Forked> {
+        if how.pairs || !self.lives(Family::FlexKv) {
+            return walk.run(&self.shared, &self.roster, keys, None, how);
+        }
+        self.run_both(blocks, keys, how, walk)
+    }
+
+    #[cold]
+    fn run_both(
+        &self,
+        blocks: &Blocks<'_>,
+        keys: &mut Keys<'_>,
+        how: How,
+        walk: &mut Walk,
+    ) -> Result<(), Forked> {
+        let mut others = Keys::flexkv(blocks, self.config.block_size as usize);
+        walk.run(&self.shared, &self.roster, keys, others.as_mut(), how)
     }
 
     fn walk_kind(
@@ -371,8 +402,7 @@ impl Index {
             cascading: options.cascade,
             exhaustive: false,
         };
-        let others = self.others(blocks, pairs);
-        let done = walk.run(&self.shared, &self.roster, &mut keys, others, how);
+        let done = self.run(blocks, &mut keys, how, walk);
         walk.keys = keys.into_scratch();
         done
     }
@@ -407,7 +437,10 @@ impl Index {
     pub fn holders(&self) -> Result<Vec<HolderState>, Forked> {
         let writer = self.write()?;
         let all = writer.holders.iter().map(|(_, holder)| holder);
-        Ok(all.filter(|holder| !holder.pool).map(state).collect())
+        Ok(all
+            .filter(|holder| !holder.pool)
+            .map(Holder::state)
+            .collect())
     }
 
     /// Every known pool.
@@ -418,7 +451,10 @@ impl Index {
     pub fn pools(&self) -> Result<Vec<PoolState>, Forked> {
         let writer = self.write()?;
         let all = writer.holders.iter().map(|(_, holder)| holder);
-        Ok(all.filter(|holder| holder.pool).map(pool_state).collect())
+        Ok(all
+            .filter(|holder| holder.pool)
+            .map(Holder::pool_state)
+            .collect())
     }
 
     /// Totals; exact, finishes what clears left to sweep.
@@ -493,8 +529,7 @@ impl Index {
                 exhaustive: true,
                 ..How::default()
             };
-            let others = self.others(blocks, pairs);
-            walk.run(&self.shared, &self.roster, &mut keys, others, how)?;
+            self.run(blocks, &mut keys, how, walk)?;
             let found = holder.and_then(|holder| walk.counts.find(holder));
             let row = found.map(|at| walk.counts.rows()[at]);
             let row = row.unwrap_or_else(|| Row::default().sharing(walk.shared(worker)));
@@ -507,7 +542,7 @@ impl Index {
                     row,
                     held: walk.held(&self.shared, holder, reach),
                     pools: Vec::new(),
-                    state: holder.map(|holder| state(writer.holders.get(holder))),
+                    state: holder.map(|holder| writer.holders.get(holder).state()),
                 };
             }
         }
@@ -523,27 +558,6 @@ impl Index {
 
 fn panicked() -> ! {
     panic!("a batch panicked while it was applied: the index is of no use")
-}
-
-fn state(holder: &Holder) -> HolderState {
-    HolderState {
-        worker: holder.name.clone(),
-        rank: holder.rank,
-        tiers: holder.held,
-        seq: holder.seq,
-        orphans: holder.waiting.blocks,
-        duplicates: holder.duplicates,
-    }
-}
-
-fn pool_state(holder: &Holder) -> PoolState {
-    PoolState {
-        pool: holder.name.clone(),
-        tiers: holder.held,
-        seq: holder.seq,
-        orphans: holder.waiting.blocks,
-        duplicates: holder.duplicates,
-    }
 }
 
 /// The rows of a walk: one a holder, or one a candidate in order.

@@ -104,7 +104,7 @@ impl Walk {
         shared: &Shared,
         roster: &Roster,
         keys: &mut Keys<'_>,
-        others: Option<Keys<'_>>,
+        others: Option<&mut Keys<'_>>,
         how: How,
     ) -> Result<(), Forked> {
         self.words.clear();
@@ -116,19 +116,25 @@ impl Walk {
         // Blocks of the other family may go on where these end.
         let exhaustive = how.exhaustive || others.is_some();
         self.walk(shared, keys, how.cascading, exhaustive)?;
-        if let Some(mut others) = others {
-            self.walk_others(shared, &mut others)?;
+        if let Some(others) = others {
+            self.walk_others(shared, others)?;
         }
         if self.counts.has_special() {
-            let mut credits = std::mem::take(&mut self.credits);
-            self.gather(shared, &mut credits);
-            self.credits = credits;
-            if self.counts.is_pooled() {
-                roster.refresh(&mut self.names);
-            }
-            self.settle(usize::from(how.pairs), how.cascading);
+            self.finish(shared, roster, how);
         }
         Ok(())
+    }
+
+    /// Counts what no run could settle by itself.
+    #[inline(never)]
+    fn finish(&mut self, shared: &Shared, roster: &Roster, how: How) {
+        let mut credits = std::mem::take(&mut self.credits);
+        self.gather(shared, &mut credits);
+        self.credits = credits;
+        if self.counts.is_pooled() {
+            roster.refresh(&mut self.names);
+        }
+        self.settle(usize::from(how.pairs), how.cascading);
     }
 
     /// Counts rows from credits alone, whoever has any.
@@ -228,6 +234,7 @@ impl Walk {
 
     /// Walks a query by keys of another family: nothing is counted on the way, and
     /// all at the end where anything was found.
+    #[cold]
     fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
         let before = self.segments.len();
         let (mut at, mut patience) = (0, Patience::default());
