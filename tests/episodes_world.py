@@ -202,9 +202,13 @@ class World:
 
     def step(self) -> Step | None:
         """Draw the next step; None where an engine's batch got lost."""
-        random = self.random
-        if random.random() < self.predicts:
+        if self.random.random() < self.predicts:
             return self.prediction()
+        return self.happening()
+
+    def happening(self) -> Step | None:
+        """Draw what an engine or its operator does."""
+        random = self.random
         engine = random.choice(self.engines)
         dice = random.random()
         if dice < 0.88:

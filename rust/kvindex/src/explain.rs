@@ -36,10 +36,9 @@ impl Index {
                 ..How::default()
             };
             if !pairs {
-                walk.predict(&self.predicted, &self.roster, &mut keys)?;
+                self.expect(&mut keys, walk)?;
             }
-            let others = self.others(blocks, pairs);
-            walk.run(&self.shared, &self.roster, &mut keys, others, how)?;
+            self.run(blocks, &mut keys, how, walk)?;
             let found = holder.and_then(|holder| walk.counts.find(holder));
             let row = found.map(|at| walk.counts.rows()[at]);
             let row = row.unwrap_or_else(|| Row::default().sharing(walk.shared(worker)));

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::event::{GroupKind, Name};
+use crate::found::PoolState;
 use crate::member::Role;
 use crate::mix::MixMap;
 use crate::profile::{Kind, PerTier, Profile};
@@ -134,6 +135,17 @@ impl Holder {
             seq: None,
             duplicates: 0,
             waiting: Waiting::default(),
+        }
+    }
+
+    /// What is told of a pool.
+    pub(crate) fn pool_state(&self) -> PoolState {
+        PoolState {
+            pool: self.name.clone(),
+            tiers: self.held,
+            seq: self.seq,
+            orphans: self.waiting.blocks,
+            duplicates: self.duplicates,
         }
     }
 

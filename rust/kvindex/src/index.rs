@@ -63,7 +63,7 @@ pub struct Index {
     config: Config,
     pub(crate) shared: Arc<Shared>,
     /// What is predicted, in a structure of its own.
-    pub(crate) predicted: Arc<Shared>,
+    predicted: Arc<Shared>,
     pub(crate) roster: Arc<Roster>,
     writer: Mutex<Writer>,
 }
@@ -360,10 +360,20 @@ impl Index {
     ) -> Result<(), Forked> {
         walk.begin();
         self.walk_kind(blocks, options, false, walk)?;
-        let pairs = self.lives(Family::Pair);
-        if !(pairs && matches!(blocks, Blocks::Tokens { .. })) {
-            return Ok(());
+        if self.lives(Family::Pair) && matches!(blocks, Blocks::Tokens { .. }) {
+            self.walk_pairs(blocks, options, walk)?;
         }
+        Ok(())
+    }
+
+    /// Walks a query once more by the keys of pairs; the better rows stay.
+    #[cold]
+    fn walk_pairs(
+        &self,
+        blocks: &Blocks<'_>,
+        options: &Options<'_>,
+        walk: &mut Walk,
+    ) -> Result<(), Forked> {
         let mut rows = walk.counts.rows().to_vec();
         let pooled = walk.counts.is_pooled();
         self.walk_kind(blocks, options, true, walk)?;
@@ -386,11 +396,41 @@ impl Index {
         self.shared.families[family as usize].load(Ordering::Relaxed) > 0
     }
 
-    /// The query's keys of the family that counts together with single blocks.
-    pub(crate) fn others<'a>(&self, blocks: &Blocks<'a>, pairs: bool) -> Option<Keys<'a>> {
-        let asked = !pairs && self.lives(Family::FlexKv);
-        let size = self.config.block_size as usize;
-        asked.then(|| Keys::flexkv(blocks, size)).flatten()
+    /// Walks a query by its keys, and by those of the family that counts together
+    /// with single blocks.
+    #[inline]
+    pub(crate) fn run(
+        &self,
+        blocks: &Blocks<'_>,
+        keys: &mut Keys<'_>,
+        how: How,
+        walk: &mut Walk,
+    ) -> Result<(), Forked> {
+        if how.pairs || !self.lives(Family::FlexKv) {
+            return walk.run(&self.shared, &self.roster, keys, None, how);
+        }
+        self.run_both(blocks, keys, how, walk)
+    }
+
+    #[cold]
+    fn run_both(
+        &self,
+        blocks: &Blocks<'_>,
+        keys: &mut Keys<'_>,
+        how: How,
+        walk: &mut Walk,
+    ) -> Result<(), Forked> {
+        let mut others = Keys::flexkv(blocks, self.config.block_size as usize);
+        walk.run(&self.shared, &self.roster, keys, others.as_mut(), how)
+    }
+
+    /// Finds who is expected to hold any of the query, where anybody is.
+    #[inline]
+    pub(crate) fn expect(&self, keys: &mut Keys<'_>, walk: &mut Walk) -> Result<(), Forked> {
+        if self.predicted.blocks.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        walk.predict(&self.predicted, &self.roster, keys)
     }
 
     fn walk_kind(
@@ -408,11 +448,10 @@ impl Index {
             cascading: options.cascade,
             exhaustive: false,
         };
-        let others = self.others(blocks, pairs);
-        if !pairs && !options.cascade && self.predicted.blocks.load(Ordering::Relaxed) > 0 {
-            walk.predict(&self.predicted, &self.roster, &mut keys)?;
+        if !pairs && !options.cascade {
+            self.expect(&mut keys, walk)?;
         }
-        let done = walk.run(&self.shared, &self.roster, &mut keys, others, how);
+        let done = self.run(blocks, &mut keys, how, walk);
         walk.keys = keys.into_scratch();
         done
     }
@@ -458,7 +497,10 @@ impl Index {
     pub fn pools(&self) -> Result<Vec<PoolState>, Forked> {
         let writer = self.write()?;
         let all = writer.holders.iter().map(|(_, holder)| holder);
-        Ok(all.filter(|holder| holder.pool).map(pool_state).collect())
+        Ok(all
+            .filter(|holder| holder.pool)
+            .map(Holder::pool_state)
+            .collect())
     }
 
     /// Totals; exact, finishes what clears left to sweep.
@@ -512,16 +554,6 @@ impl Index {
 
 fn panicked() -> ! {
     panic!("a batch panicked while it was applied: the index is of no use")
-}
-
-fn pool_state(holder: &Holder) -> PoolState {
-    PoolState {
-        pool: holder.name.clone(),
-        tiers: holder.held,
-        seq: holder.seq,
-        orphans: holder.waiting.blocks,
-        duplicates: holder.duplicates,
-    }
 }
 
 /// The rows of a walk: one a holder, or one a candidate in order.

@@ -14,8 +14,8 @@ enum Source<'a> {
     Chain(&'a [u64]),
     Locals(&'a [u64]),
     Prompt(Prompt<'a>, BlockHasher),
-    /// Tokens, and their number in a block.
-    FlexKv(&'a [u32], usize, FlexKvNames),
+    /// Tokens, and their number in a block. Boxed, for keys are moved.
+    FlexKv(&'a [u32], usize, Box<FlexKvNames>),
 }
 
 /// Chain keys of one query: those that were needed so far.
@@ -72,7 +72,7 @@ impl<'a> Keys<'a> {
             } => Some(Self {
                 computed: Vec::new(),
                 total: tokens.len() / block_size,
-                source: Source::FlexKv(tokens, block_size, FlexKvNames::default()),
+                source: Source::FlexKv(tokens, block_size, Box::default()),
             }),
             _ => None,
         }

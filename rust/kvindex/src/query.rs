@@ -109,7 +109,7 @@ impl Walk {
         shared: &Shared,
         roster: &Roster,
         keys: &mut Keys<'_>,
-        others: Option<Keys<'_>>,
+        others: Option<&mut Keys<'_>>,
         how: How,
     ) -> Result<(), Forked> {
         self.words.clear();
@@ -128,17 +128,11 @@ impl Walk {
             // Whoever is expected to hold more may hold what comes next.
             self.walk(shared, keys, how_far)?;
         }
-        if let Some(mut others) = others {
-            self.walk_others(shared, &mut others)?;
+        if let Some(others) = others {
+            self.walk_others(shared, others)?;
         }
         if self.counts.has_special() {
-            let mut credits = std::mem::take(&mut self.credits);
-            self.gather(shared, &mut credits);
-            self.credits = credits;
-            if self.counts.is_pooled() {
-                roster.refresh(&mut self.names);
-            }
-            self.settle(usize::from(how.pairs), how.cascading);
+            self.finish(shared, roster, how);
         }
         Ok(())
     }
@@ -168,6 +162,18 @@ impl Walk {
         self.predicted.sort_unstable();
         self.other = Some(other);
         done
+    }
+
+    /// Counts what no run could settle by itself.
+    #[inline(never)]
+    fn finish(&mut self, shared: &Shared, roster: &Roster, how: How) {
+        let mut credits = std::mem::take(&mut self.credits);
+        self.gather(shared, &mut credits);
+        self.credits = credits;
+        if self.counts.is_pooled() {
+            roster.refresh(&mut self.names);
+        }
+        self.settle(usize::from(how.pairs), how.cascading);
     }
 
     /// Counts rows from credits alone, whoever has any.
@@ -267,6 +273,7 @@ impl Walk {
 
     /// Walks a query by keys of another family: nothing is counted on the way, and
     /// all at the end where anything was found.
+    #[cold]
     fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
         let before = self.segments.len();
         let (mut at, mut patience) = (0, Patience::default());
