@@ -411,6 +411,7 @@ def test_an_unknown_worker_is_a_row_of_zeros() -> None:
         "disk": [0, 0],
         "external": [0, 0],
         "shared": [0, 0],
+        "predicted": [0, 0],
     }
 
 
