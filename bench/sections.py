@@ -36,3 +36,5 @@ WRITTEN = Section(
 )
 
 MEMORY = Section("memory a claim", "bytes")
+
+ROUTER = Section("a routing decision of `kvindex.policy`, and its end", "ns")

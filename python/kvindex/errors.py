@@ -35,3 +35,19 @@ class DecodeError(KvIndexError, ValueError):
 
 class UnknownWorkerError(KvIndexError, LookupError):
     """The index does not know this worker."""
+
+
+class NoEligibleWorkerError(KvIndexError, LookupError):
+    """No candidate may serve this prompt now; later ones may be served.
+
+    Attributes:
+        reasons: How many candidates were left out, by the rule that did so:
+            `allowed`, `pinned`, `ranks` or `busy`. Empty without candidates.
+    """
+
+    reasons: dict[str, int]
+
+    def __init__(self, message: str, reasons: dict[str, int] | None = None) -> None:
+        """Says which rules left how many out."""
+        super().__init__(message)
+        self.reasons = reasons or {}
