@@ -20,6 +20,7 @@ from kvindex.policy.decision import Decision
 from kvindex.policy.disaggregated import Bypass, Disaggregated, Split
 from kvindex.policy.filter import Filter, Limits
 from kvindex.policy.load import Load, WorkerLoad
+from kvindex.policy.predictions import Predictions
 from kvindex.policy.router import Override, Router
 from kvindex.policy.scorers import (
     CacheThreshold,
@@ -52,6 +53,7 @@ __all__ = [
     "NoEligibleWorkerError",
     "Override",
     "Policy",
+    "Predictions",
     "Random",
     "RoundRobin",
     "Router",

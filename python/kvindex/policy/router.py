@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
@@ -13,7 +14,7 @@ from kvindex.errors import ConfigError
 from kvindex.policy.cost import Cost
 from kvindex.policy.decision import Decision
 from kvindex.policy.filter import Candidate, Filter, Limits, among
-from kvindex.policy.load import Load
+from kvindex.policy.load import Load, moment
 from kvindex.policy.selection import Selection
 from kvindex.policy.view import View
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kvindex.policy.load import Slots
+    from kvindex.policy.predictions import Predictions
     from kvindex.policy.view import Counts, Floats, Policy
 
     Integers: TypeAlias = Buffer | Sequence[int]
@@ -72,6 +74,8 @@ class Router:
         selection: How one is picked, the lowest cost by default.
         load: The load, for routers that share one; by default one of its own.
         limits: Whom to leave out for being busy, nobody by default.
+        predictions: Whether the index expects a worker to hold the prompts that it
+            is sent, and for how long. None, the default, goes by events alone.
         role: `prefill` for workers that only prefill: what they decode is not
             counted, and a request ends there with its prefill. `decode` for those
             that only decode: their prompts arrive computed.
@@ -102,6 +106,7 @@ class Router:
         selection: Selection | None = None,
         load: Load | None = None,
         limits: Limits | None = None,
+        predictions: Predictions | None = None,
         role: Role = "both",
     ) -> None:
         """Resolve the candidates."""
@@ -119,6 +124,8 @@ class Router:
         self.selection = Selection() if selection is None else selection
         self.load = Load(block_size=index.block_size) if load is None else load
         self.limits = limits
+        self.predictions = predictions
+        self._next_look = -math.inf
         self._role: Role = role
         self._weights = index.weights
         self.set_workers(workers)
@@ -178,6 +185,7 @@ class Router:
             ConfigError: If the request is running already.
         """
         fleet = self._fleet
+        self._end_predictions(now)
         found = self.index.match(
             tokens,
             lora_name=lora_name,
@@ -187,7 +195,7 @@ class Router:
             weights=(override.policy or self.policy).weights,
         )
         local_keys: Integers = ()
-        if self._role != "prefill":
+        if self._role != "prefill" or self.predictions is not None:
             local_keys = kvindex.block_keys(
                 tokens,
                 block_size=self.index.block_size,
@@ -224,10 +232,10 @@ class Router:
             ConfigError: If the request is running already.
         """
         fleet = self._fleet
+        self._end_predictions(now)
         weights = (override.policy or self.policy).weights
         found = self.index.match_keys(local_keys, workers=fleet[1], weights=weights)
-        keys: Integers = () if self._role == "prefill" else local_keys
-        prompt = _Prompt(found, keys, prompt_tokens, request)
+        prompt = _Prompt(found, local_keys, prompt_tokens, request)
         return self._decide(prompt, fleet, only, override, now)
 
     def prefill_complete(
@@ -269,7 +277,8 @@ class Router:
         now: float | None,
     ) -> Decision:
         names, _, slots = fleet
-        keys = kvindex.chain_keys(prompt.local_keys)
+        tracked: Integers = () if self._role == "prefill" else prompt.local_keys
+        keys = kvindex.chain_keys(tracked)
         policy = override.policy or self.policy
         with self.load.lock:
             self.load.expire(now)
@@ -307,7 +316,16 @@ class Router:
                 prefill_tokens=decision.prefill_tokens,
                 now=now,
             )
+        if self.predictions is not None:
+            self.predictions.add(self.index, decision, prompt.local_keys, moment(now))
         return decision
+
+    def _end_predictions(self, now: float | None) -> None:
+        """End what is due, not at each decision."""
+        if self.predictions is None or moment(now) < self._next_look:
+            return
+        self.index.expire(moment(now))
+        self._next_look = moment(now) + self.predictions.seconds_between_looks
 
     def _view(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kvindex.errors import ConfigError
 from kvindex.policy import (
@@ -12,6 +12,7 @@ from kvindex.policy import (
     HighestScore,
     LeastLoaded,
     LongestPrefix,
+    Predictions,
     Random,
     RoundRobin,
 )
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     Make: TypeAlias = Callable[[int, dict[str, float]], Policy]
 
+APPROXIMATE = "approximate"
+BLIND = ("least-loaded", "round-robin", "random")
+PREDICTIONS = ("ttl", "capacity")
 TIERS = ("device", "host", "disk", "external")
 
 DEFAULT_POLICIES = (
@@ -32,9 +36,8 @@ DEFAULT_POLICIES = (
     "cost:scale=10",
     "longest-prefix",
     "cache-threshold",
-    "least-loaded",
-    "round-robin",
-    "random",
+    "approximate",
+    *BLIND,
 )
 
 
@@ -45,15 +48,18 @@ class Named:
     Attributes:
         label: What to call it.
         make: Makes it, given a seed.
-        uses_index: Whether what is cached matters to it. If not, no events are
-            made for it.
+        uses_index: Whether what is cached matters to it.
         temperature: Of its selection.
+        predictions: What the router expects after each decision.
+        hears: Whether it is told of events.
     """
 
     label: str
     make: Callable[[int], Policy]
     uses_index: bool = True
     temperature: float = 0.0
+    predictions: Predictions | None = None
+    hears: bool = True
 
 
 def policy(text: str) -> Named:
@@ -63,7 +69,9 @@ def policy(text: str) -> Named:
     the overlap credit and the weight of an active request); `cost` and
     `highest-score` take a weight for each tier. `cache-threshold` takes `cache`,
     `abs` and `rel`. `longest-prefix`, `least-loaded`, `round-robin` and `random`
-    take none of their own, and every policy takes `temperature`.
+    take none of their own. `approximate` is the cost without events: it takes what
+    the cost takes, `ttl` and `capacity`. Every policy takes `temperature`, and those
+    that look at prefixes take `ttl` to expect what they have just decided.
 
     Raises:
         ConfigError: If the name or a setting is unknown, or a value no number.
@@ -80,9 +88,27 @@ def policy(text: str) -> Named:
     make, known = MAKERS[name]
     settings = dict(setting(name, part, known) for part in rest.split(",") if part)
     temperature = settings.pop("temperature", 0.0)
-    uses_index = name not in {"least-loaded", "round-robin", "random"}
+    blind = name in BLIND
+    expected = predictions(settings, approximate=name == APPROXIMATE)
     make(0, settings)
-    return Named(text, lambda seed: make(seed, settings), uses_index, temperature)
+    return Named(
+        text,
+        lambda seed: make(seed, settings),
+        uses_index=not blind,
+        temperature=temperature,
+        predictions=expected,
+        hears=not blind and name != APPROXIMATE,
+    )
+
+
+def predictions(settings: dict[str, float], *, approximate: bool) -> Predictions | None:
+    """Take what settings say of predictions out of them."""
+    given: dict[str, Any] = {
+        name: settings.pop(name) for name in PREDICTIONS if name in settings
+    }
+    if "capacity" in given:
+        given["capacity"] = int(given["capacity"])
+    return Predictions(**given) if given or approximate else None
 
 
 def setting(policy: str, part: str, known: tuple[str, ...]) -> tuple[str, float]:
@@ -130,11 +156,13 @@ def cache_threshold(_: int, settings: dict[str, float]) -> Policy:
     return CacheThreshold(**given)  # type: ignore[arg-type]
 
 
+COST = ("scale", "decay", "active", *TIERS)
 MAKERS: dict[str, tuple[Make, tuple[str, ...]]] = {
-    "cost": (cost, ("scale", "decay", "active", *TIERS)),
-    "highest-score": (highest_score, TIERS),
-    "longest-prefix": (lambda _, __: LongestPrefix(), ()),
-    "cache-threshold": (cache_threshold, ("cache", "abs", "rel")),
+    "cost": (cost, (*COST, *PREDICTIONS)),
+    APPROXIMATE: (cost, (*COST, *PREDICTIONS)),
+    "highest-score": (highest_score, (*TIERS, *PREDICTIONS)),
+    "longest-prefix": (lambda _, __: LongestPrefix(), PREDICTIONS),
+    "cache-threshold": (cache_threshold, ("cache", "abs", "rel", *PREDICTIONS)),
     "least-loaded": (lambda _, __: LeastLoaded(), ()),
     "round-robin": (lambda _, __: RoundRobin(), ()),
     "random": (lambda seed, _: Random(seed), ()),

@@ -72,10 +72,10 @@ class Run:
             policy=policy.make(seed),
             selection=Selection(policy.temperature, seed),
             load=Load(block_size=trace.block_tokens, expiry_seconds=NEVER),
+            predictions=policy.predictions,
         )
         self.engines = [
-            Engine(fleet, trace.block_tokens, tells=policy.uses_index)
-            for _ in self.names
+            Engine(fleet, trace.block_tokens, tells=policy.hears) for _ in self.names
         ]
         self.sent = [0] * fleet.workers
         # What happens, when: an ordinal keeps equal times in order.
