@@ -131,7 +131,8 @@ def test_nobody_but_candidates_is_looked_at(scene: Scene) -> None:
 
 def test_a_worker_that_is_asked_about_twice_has_its_own_blocks(scene: Scene) -> None:
     # Blocks of pairs are looked for in a walk of their own.
-    scene.apply("w9", [kvindex.BlockStored([9], [[1, 2]] * BLOCK)])
+    pairs = [[1, 2], [2, 3], [3, 4], [4, 5]]
+    assert scene.apply("w9", [kvindex.BlockStored([9], pairs)]).stored == 1
     scene.S("w1", "AB", tier="disk")
     scene.S("pool:p", "AB")
     found = scene.index.match(tokens("AB"), workers=[("w1", 0), "w1", ("w1", 0)])
