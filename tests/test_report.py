@@ -11,15 +11,12 @@ import msgspec
 import pytest
 
 from bench.figures import About, Figure, Record, Writer, spread
-from bench.sections import PARTS, THREADS, TOKENS, Section
-
-pytest.importorskip("matplotlib")
-
 from bench.report.book import Book, beside_a_writer, standing
 from bench.report.chapters import chapters
 from bench.report.page import page
 from bench.report.plots import hill
 from bench.report.style import standalone
+from bench.sections import PARTS, THREADS, TOKENS, Section
 
 SUBJECTS = {"kvindex": 1, "kvindex-copies": 2, "quick": 3, "slow": 9}
 WRONG = {"kvindex": 0, "kvindex-copies": 0, "quick": 0, "slow": 17}

@@ -83,7 +83,6 @@ def test_what_cannot_be_done_is_said_in_one_line(
 def test_plots_are_a_page_and_pictures(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    pytest.importorskip("matplotlib")
     folder = tmp_path / "plots"
     assert main([*SMALL, "--policy", "cost", "--plots", str(folder)]) == 0
     assert f"plots: {folder / 'index.html'}" in capsys.readouterr().out

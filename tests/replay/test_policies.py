@@ -12,6 +12,7 @@ from kvindex.policy import (
     LeastLoaded,
     LongestPrefix,
     Policy,
+    Predictions,
     Random,
     RoundRobin,
 )
@@ -50,6 +51,23 @@ def test_temperature_is_a_setting_of_all() -> None:
 def test_only_those_that_look_at_prefixes_use_the_index() -> None:
     blind = {text for text in DEFAULT_POLICIES if not policy(text).uses_index}
     assert blind == {"least-loaded", "round-robin", "random"}
+
+
+def test_the_approximate_mode_hears_of_no_events() -> None:
+    deaf = {text for text in DEFAULT_POLICIES if not policy(text).hears}
+    assert deaf == {"approximate", "least-loaded", "round-robin", "random"}
+    named = policy("approximate:scale=10,capacity=50")
+    assert named.predictions == Predictions(capacity=50)
+    assert named.make(0) == Cost(10.0)
+    assert policy("approximate").predictions == Predictions()
+
+
+def test_predictions_beside_events_are_a_setting() -> None:
+    named = policy("cost:ttl=5")
+    assert (named.predictions, named.hears) == (Predictions(5.0), True)
+    assert policy("cost").predictions is None
+    with pytest.raises(kvindex.ConfigError, match="ttl is 0"):
+        policy("cost:ttl=0")
 
 
 def test_each_run_has_turns_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -251,3 +252,22 @@ def test_a_request_that_fits_nowhere_is_refused_by_its_number() -> None:
 def test_what_no_fleet_can_be_is_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(kvindex.ConfigError, match=name):
         Fleet(**{name: value})  # type: ignore[arg-type]
+
+
+def test_without_events_the_router_knows_what_it_decided() -> None:
+    talk = [1, 2, 3, 4]
+    turns = trace((0.0, talk, 0), (100.0, [*talk, 5], 0), (300.0, [*talk, 6], 0))
+    run = Run(turns, SMALL, policy("approximate:ttl=120"), seed=1)
+    run.go(None)
+    assert list(run.expected) == [0, 4, 0]  # the last one comes too late
+    assert run.index.stats()["blocks"] == 0
+    assert run.workers[0] == run.workers[1]
+
+
+def test_predictions_bridge_the_delay_of_events() -> None:
+    late = dataclasses.replace(SMALL, event_delay=50.0)
+    turns = trace((0.0, [1, 2, 3], 0), (30.0, [1, 2, 3, 4], 0))
+    for name, expected in (("cost", 0), ("cost:ttl=60", 3)):
+        run = Run(turns, late, policy(name), seed=1)
+        run.go(None)
+        assert run.expected[1] == expected
