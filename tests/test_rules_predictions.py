@@ -257,6 +257,14 @@ def test_the_least_recently_predicted_goes_first_and_its_deepest_block(
     assert state(scene.index, "w1").predicted == 6
 
 
+def test_of_one_prompt_the_deepest_goes_first_behind_a_fork_too(scene: Scene) -> None:
+    predict(scene, "w2", "ABX")  # so that C and D lie behind a fork
+    predict(scene, "w1", "ABCD")
+    predict(scene, "w1", "P", capacity=3)
+    assert scene.depths("ABCD")["w1"] == 2
+    assert scene.depths("P") == {"w1": 1}
+
+
 def test_what_ends_first_goes_first(scene: Scene) -> None:
     predict(scene, "w1", "ABC", ttl=9.0)
     predict(scene, "w1", "XYZ", ttl=5.0, now=1.0)

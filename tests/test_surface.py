@@ -80,16 +80,7 @@ COLUMNS = (
     "shared",
     "predicted",
 )
-COUNTS = (
-    "depths",
-    "device",
-    "host",
-    "disk",
-    "external",
-    "shared",
-    "predicted",
-    "dp_ranks",
-)
+COUNTS = ("depths", *COLUMNS[4:], "dp_ranks")
 STATE = (
     "worker",
     "dp_rank",
