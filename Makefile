@@ -18,7 +18,7 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
 
 READY := .venv/.ready
 BUILT := .venv/.built
-BENCH_READY := .venv/.bench-ready
+PEER_READY := .venv/.peer-ready
 SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find rust -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 
@@ -53,7 +53,7 @@ help: ## Show what can be made
 demo: $(BUILT) ## Build, then route real prompts over four live engine streams
 	python -m examples.demo $(DEMO_ARGS)
 
-test: $(BUILT) ## Build, then run the Rust and the Python tests
+test: $(BUILT) $(PEER_READY) ## Build, then run the Rust and the Python tests
 # The binding holds no algorithm and no Rust test; leaving it out spares a
 # second build of PyO3.
 	cargo test --release --locked --workspace --exclude kvindex-python $(CARGO_TEST_ARGS)
@@ -71,7 +71,7 @@ lint: $(BUILT) ## Check formats, lints, types, stubs and file rules
 	python .ci/check_files.py
 	python -m tests.mutants --check
 
-bench: $(BUILT) $(BENCH_READY) ## Build, then measure, beside the peers where they install
+bench: $(BUILT) $(PEER_READY) ## Build, then measure, beside the peers where they install
 	mkdir -p target/bench
 	rm -f target/bench/*.jsonl
 	python -m pytest bench --benchmark-only --benchmark-quiet -q --figures target/bench/python.jsonl $(PYTEST_ARGS)
@@ -127,10 +127,10 @@ $(READY): requirements/dev.txt | toolchain
 	touch $@
 
 # There is no wheel of the peer for every machine: without it kvindex is measured
-# alone, and the next run tries again.
-$(BENCH_READY): requirements/bench.txt $(READY)
+# alone, its tests are skipped, and the next run tries again.
+$(PEER_READY): requirements/bench.txt $(READY)
 	if .venv/bin/python -m pip install --disable-pip-version-check --requirement requirements/bench.txt; \
-	then touch $@; else echo "The peer cannot be installed here: kvindex is measured alone."; fi
+	then touch $@; else echo "The peer cannot be installed here: nothing is compared with it."; fi
 
 $(BUILT): $(READY) $(SOURCES) | toolchain
 	maturin develop --release --locked
