@@ -209,18 +209,19 @@ def test_shared_chunks_are_left_out_and_counted() -> None:
     assert sum(reasons.get("medium", 0) for reasons in counted) == sum(shared) > 0
 
 
-def test_what_is_shared_has_an_engine_of_its_own() -> None:
-    index = registered(CHUNK, "lmcache_shared")
+def test_what_is_shared_is_a_pool() -> None:
+    index = kvindex.Indexer(block_size=CHUNK)
+    index.register_pool("l2", profile="lmcache_shared")
     for chunk in CHUNKS:
         taught = [bytes.fromhex(one) for one in path(chunk)]
         index.apply([BlockStored(taught, prompt(chunk))], worker="teacher")
     for body in BODIES:
-        report = index.apply(body, worker=WORKER)
+        report = index.apply(body, pool="l2")
         assert set(report.reasons) <= {"medium"}
     held = set(COORDINATOR["expected_final"]["l2(any backend)"])
     for chunk in CHUNKS:
-        (row,) = index.match(prompt(chunk), workers=[WORKER])
-        assert row.disk + row.external == row.depth == leading(chunk, held)
+        found = index.match(prompt(chunk), workers=["anybody"])
+        assert found.pools["l2"] == found[0].shared == leading(chunk, held)
     alone = registered(CHUNK, "lmcache_shared")
     placed = 0
     for body in BODIES:
