@@ -322,10 +322,12 @@ class Router:
 
     def _end_predictions(self, now: float | None) -> None:
         """End what is due, not at each decision."""
-        if self.predictions is None or moment(now) < self._next_look:
+        if self.predictions is None:
             return
-        self.index.expire(moment(now))
-        self._next_look = moment(now) + self.predictions.seconds_between_looks
+        now = moment(now)
+        if now >= self._next_look:
+            self.index.expire(now)
+            self._next_look = now + self.predictions.seconds_between_looks
 
     def _view(
         self,

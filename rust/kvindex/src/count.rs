@@ -290,9 +290,7 @@ impl Counts {
                 self.special = Special::All;
             }
         } else if let Some(row) = self.find_or_make(member.holder) {
-            self.make_room(row + 1);
-            self.marks[row] = SPECIAL;
-            self.special = self.special.max(Special::Some);
+            self.mark(row);
         }
     }
 
@@ -384,10 +382,15 @@ impl Counts {
         let Some(row) = row.filter(|&row| self.rows[row].depth() < blocks) else {
             return false;
         };
+        self.mark(row);
+        true
+    }
+
+    /// Has a row counted from the copies of all claims.
+    fn mark(&mut self, row: usize) {
         self.make_room(row + 1);
         self.marks[row] = SPECIAL;
         self.special = self.special.max(Special::Some);
-        true
     }
 
     /// Whether a holder's row is counted from the copies of all claims.

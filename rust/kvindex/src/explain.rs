@@ -1,7 +1,7 @@
 //! Why is an answer what it is?
 
 use crate::error::Forked;
-use crate::found::{Blocks, Explanation, HolderState, Row};
+use crate::found::{Blocks, Explanation, HolderState, Row, depth_of};
 use crate::holder::Sender;
 use crate::index::Index;
 use crate::keys::Keys;
@@ -59,7 +59,7 @@ impl Index {
         let reach = walk.names.reach(worker);
         let reached = walk.names.pools().iter();
         let reached = reached.filter(|pool| reach.is_none_or(|reach| reach.contains(&pool.1)));
-        let reached = reached.map(|(pool, holder)| (pool.clone(), walk.depth(*holder)));
+        let reached = reached.map(|(pool, holder)| (pool.clone(), depth_of(&walk.depths, *holder)));
         best.pools = reached.collect();
         Ok(best)
     }

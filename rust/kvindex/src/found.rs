@@ -192,12 +192,9 @@ impl<'a> Found<'a> {
     /// How many leading blocks each pool holds; empty where none was looked at.
     pub fn pools(&self) -> impl Iterator<Item = (&'a Arc<str>, u32)> {
         let found = self.pools.unwrap_or_default();
-        let depth = |holder: u32| {
-            let found = found.iter().find(|(pool, _)| *pool == holder);
-            found.map_or(0, |(_, depth)| *depth)
-        };
         let all = self.pools.map_or(&[][..], |_| self.names.pools());
-        all.iter().map(move |(name, holder)| (name, depth(*holder)))
+        let depth = |pool| depth_of(found, pool);
+        all.iter().map(move |(name, pool)| (name, depth(*pool)))
     }
 }
 
@@ -252,6 +249,12 @@ pub struct Explanation {
     pub pools: Vec<(Arc<str>, u32)>,
     /// The holder's state, where it is known.
     pub state: Option<HolderState>,
+}
+
+/// How many leading blocks a pool holds, by those that hold any.
+pub(crate) fn depth_of(depths: &[(u32, u32)], pool: u32) -> u32 {
+    let found = depths.iter().find(|(known, _)| *known == pool);
+    found.map_or(0, |(_, depth)| *depth)
 }
 
 impl Explanation {

@@ -175,14 +175,12 @@ impl Predictions {
         ended
     }
 
-    /// Forgets all that is predicted of a holder; returns how many blocks.
-    pub(crate) fn forget(&mut self, holder: u32) -> u64 {
-        if self.holders.is_empty() {
-            return 0;
+    /// Forgets all that is predicted of a holder.
+    pub(crate) fn forget(&mut self, holder: u32) {
+        if !self.holders.is_empty() {
+            self.end_while(holder, |_| true);
+            self.publish();
         }
-        let ended = self.end_while(holder, |_| true);
-        self.publish();
-        ended
     }
 
     /// Ends steps from the first one on that goes.

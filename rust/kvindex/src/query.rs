@@ -68,14 +68,14 @@ pub struct Walk {
     pub(crate) credits: Credits,
     /// What pools hold: by single blocks, and by pairs.
     pools: [Pools; 2],
-    /// Who is expected to hold any leading blocks, and how many; by holder.
-    predicted: Vec<(u32, u32)>,
-    /// Memory for the walk that finds that out.
-    other: Option<Box<Walk>>,
     /// Whether they hold anything of the query.
     pooled: bool,
     /// The pools that hold any leading blocks, and how many.
     pub(crate) depths: Vec<(u32, u32)>,
+    /// Who is expected to hold any leading blocks, and how many; by holder.
+    predicted: Vec<(u32, u32)>,
+    /// Memory for the walk that finds that out.
+    other: Option<Box<Walk>>,
     /// The rows of candidates, in their order.
     pub(crate) chosen: Vec<Row>,
 }
@@ -223,12 +223,6 @@ impl Walk {
         depths.fold(0, u32::max)
     }
 
-    /// How many leading blocks a pool holds, once noted.
-    pub(crate) fn depth(&self, pool: u32) -> u32 {
-        let found = self.depths.iter().find(|(known, _)| *known == pool);
-        found.map_or(0, |(_, depth)| *depth)
-    }
-
     /// Notes how many leading blocks each pool holds.
     #[inline]
     pub(crate) fn note_depths(&mut self) {
@@ -248,17 +242,8 @@ impl Walk {
     }
 
     fn walk(&mut self, shared: &Shared, keys: &mut Keys<'_>, how: How) -> Result<(), Forked> {
-        let (mut at, total) = (self.known() as usize, keys.total());
-        let mut patience = Patience::default();
-        while at < total {
-            let key = keys.get(at);
-            let found = shared.heads.find(&shared.arena, key, &shared.process)?;
-            let Some(run) = found else { break };
-            let Some(segment) = self.read(shared, keys, run, at)? else {
-                // The run is another one by now: its first key is elsewhere.
-                patience.wait(&shared.process)?;
-                continue;
-            };
+        let mut at = self.known() as usize;
+        while let Some(segment) = self.next(shared, keys, at)? {
             at = segment.end() as usize;
             let words = &self.words[segment.words.clone()];
             let counts = &mut self.counts;
@@ -275,24 +260,39 @@ impl Walk {
     /// all at the end where anything was found.
     #[cold]
     fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
-        let before = self.segments.len();
-        let (mut at, mut patience) = (0, Patience::default());
-        while at < keys.total() {
-            let key = keys.get(at);
-            let found = shared.heads.find(&shared.arena, key, &shared.process)?;
-            let Some(run) = found else { break };
-            match self.read(shared, keys, run, at)? {
-                Some(segment) => {
-                    at = segment.end() as usize;
-                    self.segments.push(segment);
-                }
-                None => patience.wait(&shared.process)?,
-            }
+        let (before, mut at) = (self.segments.len(), 0);
+        while let Some(segment) = self.next(shared, keys, at)? {
+            at = segment.end() as usize;
+            self.segments.push(segment);
         }
         if self.segments.len() > before {
             self.counts.make_all_special();
         }
         Ok(())
+    }
+
+    /// Reads the run that goes on with the query's block `at`; `None` where the
+    /// query ends, and where there is none.
+    #[inline]
+    fn next(
+        &mut self,
+        shared: &Shared,
+        keys: &mut Keys<'_>,
+        at: usize,
+    ) -> Result<Option<Segment>, Forked> {
+        let mut patience = Patience::default();
+        while at < keys.total() {
+            let key = keys.get(at);
+            let found = shared.heads.find(&shared.arena, key, &shared.process)?;
+            let Some(run) = found else { break };
+            let segment = self.read(shared, keys, run, at)?;
+            if segment.is_some() {
+                return Ok(segment);
+            }
+            // The run is another one by now: its first key is elsewhere.
+            patience.wait(&shared.process)?;
+        }
+        Ok(None)
     }
 
     /// Copies a run's claims and finds how far it agrees with the query from
@@ -338,19 +338,24 @@ impl Walk {
     /// them, and the pools, in blocks of the query.
     fn gather(&self, shared: &Shared, credits: &mut Credits) {
         credits.clear();
-        for segment in &self.segments {
-            for &word in &self.words[segment.words.clone()] {
-                let claim = Claim::unpack(word);
-                let member = shared.members.record(claim.number())[0].load(Relaxed);
-                let Some(member) = Identity::unpack(member) else {
-                    continue;
-                };
-                let range = credited(segment.stretch, claim, member.role);
-                if range.start < range.end && self.is_counted(member) {
-                    credits.push(member, range);
-                }
+        for (stretch, claim, member) in self.claims(shared) {
+            let range = credited(stretch, claim, member.role);
+            if range.start < range.end && self.is_counted(member) {
+                credits.push(member, range);
             }
         }
+    }
+
+    /// The claims of the last walk that still count, and whose they are.
+    fn claims(&self, shared: &Shared) -> impl Iterator<Item = (Stretch, Claim, Identity)> {
+        let claims = self.segments.iter().flat_map(|segment| {
+            let words = self.words[segment.words.clone()].iter();
+            words.map(|&word| (segment.stretch, Claim::unpack(word)))
+        });
+        claims.filter_map(|(stretch, claim)| {
+            let member = shared.members.record(claim.number())[0].load(Relaxed);
+            Some((stretch, claim, Identity::unpack(member)?))
+        })
     }
 
     fn is_counted(&self, member: Identity) -> bool {
@@ -365,25 +370,18 @@ impl Walk {
     /// or not, and whether a pool does that it reaches: a bit each.
     pub(crate) fn held(&self, shared: &Shared, holder: Option<u32>, reach: Reach<'_>) -> Vec<u8> {
         let mut held = vec![0; self.known() as usize];
-        for segment in &self.segments {
-            for &word in &self.words[segment.words.clone()] {
-                let claim = Claim::unpack(word);
-                let member = shared.members.record(claim.number())[0].load(Relaxed);
-                let Some(member) = Identity::unpack(member) else {
-                    continue;
-                };
-                let bit = if member.pool {
-                    let reached = reach.is_none_or(|pools| pools.contains(&member.holder));
-                    u8::from(reached) * Explanation::SHARED
-                } else {
-                    u8::from(holder == Some(member.holder)) << member.tier as u8
-                };
-                let (range, stretch) = (claim.range(), segment.stretch);
-                let start = stretch.start + u32::from(range.start);
-                let end = stretch.start + u32::from(range.end.min(stretch.agreed));
-                for block in start..end {
-                    held[block as usize] |= bit;
-                }
+        for (stretch, claim, member) in self.claims(shared) {
+            let bit = if member.pool {
+                let reached = reach.is_none_or(|pools| pools.contains(&member.holder));
+                u8::from(reached) * Explanation::SHARED
+            } else {
+                u8::from(holder == Some(member.holder)) << member.tier as u8
+            };
+            let range = claim.range();
+            let start = stretch.start + u32::from(range.start);
+            let end = stretch.start + u32::from(range.end.min(stretch.agreed));
+            for block in start..end {
+                held[block as usize] |= bit;
             }
         }
         held
