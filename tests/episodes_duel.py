@@ -26,7 +26,7 @@ from tests.episodes_steps import (
 from tests.episodes_wire import payload
 from tests.model import Model
 from tests.model_match import HolderRow, PoolRow, Row
-from tests.model_read import FaultyEventError, Fields, low
+from tests.model_read import MAIN, FaultyEventError, Fields, low
 from tests.model_state import POOL, Party, Report
 
 UNKNOWN_EPOCH = 2**62
@@ -214,6 +214,7 @@ class Duel:
                 "with flexkv": any(copy.block[0].family for copy in copies),
                 "with pools": any(copy.holder[1] == POOL for copy in copies),
                 "with attached": bool(self.model.attached),
+                "with groups": any(copy.group != MAIN for copy in copies),
             }
         )
 

@@ -5,7 +5,7 @@ what a real one would say: prefills, copies, offloads, evictions, resets.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
 from random import Random
@@ -66,6 +66,16 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class Group:
+    """A cache group of a hybrid model besides the main one."""
+
+    number: int
+    kind: str
+    window: int | None = None
+    unit: int = 1
+
+
+@dataclass(frozen=True)
 class Resident:
     """A copy that an engine believes it has: `depth` blocks deep in a chain."""
 
@@ -73,6 +83,7 @@ class Resident:
     chain: Chain
     depth: int
     name: Name
+    group: Group | None = None
 
 
 @dataclass
@@ -89,7 +100,8 @@ class Engine:
     unit: int = 1
     coarse: bool = False
     offload: str = "tokens"
-    hybrid: bool = False
+    main: int = 0
+    groups: tuple[Group, ...] = ()
     root: Name | None = None
     as_objects: bool = False
     marks_salt: bool = False
@@ -180,10 +192,10 @@ class Engine:
                 keys.append(self.extra_keys(chain, start, end))
                 start = end
             given["extra_keys"] = keys
-        if self.hybrid or random.random() < 0.05:
+        if self.groups or random.random() < 0.05:
             given["kv_cache_spec_kind"] = "full_attention"
-        if self.hybrid:
-            given["group_idx"] = 0
+        if self.groups:
+            given["group_idx"] = self.main
         return given
 
     def extra_keys(self, chain: Chain, start: int, end: int) -> list[object] | None:
@@ -208,18 +220,46 @@ class Engine:
             wire = Wire(BlockStored(**given), None, {}, wire.spelling)
         return wire
 
-    def in_window(self, random: Random, wire: Wire) -> Wire:
-        """Return a store as the engine's sliding-window group tells it."""
+    def in_group(
+        self, random: Random, group: Group, chain: Chain, first: int, last: int
+    ) -> list[Wire]:
+        """Tell what another group holds of blocks that the main one computed."""
+        unit, start = group.unit, first - first % group.unit
+        if start + unit > last:  # a boundary within its block
+            unit, start = 1, last - 1
+        last -= (last - start) % unit
+        residents = len(self.residents)
+        wire = self.stored(random, chain, start, last, "device", unit=unit)
         given = {
             name: getattr(wire.event, name) for name in BlockStored.__dataclass_fields__
         }
-        given |= {"group_idx": 1, "kv_cache_spec_kind": "sliding_window"}
-        if random.random() < 0.3:  # masked blocks: hashes are left out, tokens are not
-            given["block_hashes"] = given["block_hashes"][1:]
-            given["extra_keys"] = None
-        return self.laid_out(random, BlockStored(**given))
+        given |= {
+            "group_idx": group.number,
+            "kv_cache_spec_kind": group.kind,
+            "kv_cache_spec_sliding_window": group.window,
+        }
+        ends = range(len(given["block_hashes"]))
+        kept = set(ends)
+        if random.random() < 0.35:  # masked blocks: hashes are left out, tokens are not
+            some = {end for end in ends if random.random() < 0.5}
+            kept = {max(ends)} if group.kind == "mamba" else some
+            for name in ("block_hashes", "extra_keys"):
+                if given[name] is not None:
+                    given[name] = [given[name][end] for end in sorted(kept)]
+        self.residents[residents:] = [
+            replace(item, group=group)
+            for end, item in enumerate(self.residents[residents:])
+            if end in kept
+        ]
+        return [self.laid_out(random, BlockStored(**given))]
 
-    def placed(self, random: Random, names: Iterable[Name], tier: str) -> Wire:
+    def placed(
+        self,
+        random: Random,
+        names: Iterable[Name],
+        tier: str,
+        group: Group | None = None,
+    ) -> Wire:
         """Tell of known blocks on a tier, without tokens."""
         event = BlockStored(
             list(names),
@@ -227,6 +267,15 @@ class Engine:
             block_size=random.choice((0, 0, self.block_size * self.unit)),
             medium=random.choice(MEDIA[tier]),
         )
+        if self.groups:
+            event = replace(event, group_idx=self.main)
+        if group is not None:
+            event = replace(
+                event,
+                group_idx=group.number,
+                kv_cache_spec_kind=random.choice((None, group.kind)),
+                kv_cache_spec_sliding_window=group.window,
+            )
         fields, given = layout_of(self.layout, event)
         return Wire(BlockStored(**given), fields, {}, random.randrange(1000))
 
@@ -286,14 +335,20 @@ class Engine:
             for start, end in pairwise(cuts)
             if start < end
         ]
-        if self.hybrid:
-            wires += [self.in_window(random, wire) for wire in wires]
+        for group in self.groups:
+            first, last = cuts[0] * unit, cuts[-1] * unit
+            wires += self.in_group(random, group, chain, first, last)
+        if self.groups and random.random() < 0.3:
             random.shuffle(wires)
         return wires
 
     def cached(self, chain: Chain, pages: int, unit: int) -> int:
         """Return how many leading pages the engine has on its device."""
-        held = {item.name for item in self.residents if item.tier == "device"}
+        held = {
+            item.name
+            for item in self.residents
+            if item.tier == "device" and item.group is None
+        }
         reached = 0
         while reached < pages and self.name(chain, (reached + 1) * unit) in held:
             reached += 1
@@ -308,14 +363,15 @@ class Engine:
         chain, depth = item.chain, item.depth
         if self.offload == "flexkv" and tier in FLEXKV_TIERS:
             return [self.inserted(random, chain, depth, tier)]
-        if self.offload == "names" and tier != "device":
-            chosen = random.sample(residents, min(len(residents), 2))
+        if (self.offload == "names" or item.group) and tier != "device":
+            alike = [each for each in residents if each.group == item.group]
+            chosen = random.sample(alike, min(len(alike), 2))
             names = [self.name(each.chain, each.depth, tier) for each in chosen]
             self.residents += [
-                Resident(tier, each.chain, each.depth, name)
+                Resident(tier, each.chain, each.depth, name, each.group)
                 for each, name in zip(chosen, names, strict=True)
             ]
-            return [self.placed(random, names, tier)]
+            return [self.placed(random, names, tier, item.group)]
         unit = self.unit if tier != "device" or self.coarse else 1
         first = random.randint(0, depth - 1)
         depth -= (depth - first) % unit
@@ -333,14 +389,16 @@ class Engine:
         )
         for item in chosen:
             self.residents.remove(item)
-        names = [item.name for item in reversed(chosen)]
-        group = 0 if self.hybrid else None
-        if random.random() < 0.5:
-            wires = [self.removed(random, [name], tier, group) for name in names]
-        else:
-            wires = [self.removed(random, names, tier, group)]
-        if self.hybrid and tier == "device":
-            wires.append(self.removed(random, names, tier, 1))
+        wires = []
+        for group in (None, *self.groups):
+            names = [item.name for item in reversed(chosen) if item.group == group]
+            number = self.main if self.groups else None
+            if group is not None:
+                number = group.number
+            if random.random() < 0.5:
+                wires += [self.removed(random, [name], tier, number) for name in names]
+            elif names:
+                wires.append(self.removed(random, names, tier, number))
         return wires
 
     def wipe(self, random: Random) -> list[Wire]:
@@ -399,7 +457,14 @@ def layout_of(layout: str, event: BlockStored) -> tuple[int | None, Fields]:
         8: ("medium", "cache_salt" if "sglang" in layout else "lora_name"),
         9: ("medium", "lora_name", "extra_keys"),
         10: ("medium", "lora_name", "extra_keys", "group_idx"),
-        12: ("medium", "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"),
+        12: (
+            "medium",
+            "lora_name",
+            "extra_keys",
+            "group_idx",
+            "kv_cache_spec_kind",
+            "kv_cache_spec_sliding_window",
+        ),
     }[fields]
     always = ("block_hashes", "token_ids", "parent_block_hash", "block_size", "lora_id")
     return fields, {

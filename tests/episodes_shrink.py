@@ -131,6 +131,7 @@ def smaller_events(wire: Wire) -> Iterator[Wire]:
         "extra_keys",
         "group_idx",
         "kv_cache_spec_kind",
+        "kv_cache_spec_sliding_window",
         "lora_name",
         "locality",
     )

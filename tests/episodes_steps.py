@@ -13,6 +13,7 @@ class Settings:
     block_size: int = 2
     weights: dict[str, float] | None = None
     registered_only: bool = False
+    group_rules: bool = False
     orphan_blocks: int = 16384
 
 

@@ -4,7 +4,15 @@ from dataclasses import replace
 from random import Random
 
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
-from tests.episodes_engine import FORMS, LAYOUTS, MEDIA, NAMINGS, Chain, Engine
+from tests.episodes_engine import (
+    FORMS,
+    LAYOUTS,
+    MEDIA,
+    NAMINGS,
+    Chain,
+    Engine,
+    Group,
+)
 from tests.episodes_faults import faulty, malicious
 from tests.episodes_steps import (
     Attach,
@@ -33,6 +41,15 @@ POOLS = ("p", "a")  # one is called like a worker
 NAMESPACES = (("", ""),) * 5 + (("x", ""), ("", "s"), ("x", "s"), ("y", ""), ("", "x"))
 IMAGES = ("a1" * 32, "a1" * 31 + "00", "B2" * 32, "picture", "clip")
 WEIGHTS = ({"host": 0.5}, {"device": 2.0, "disk": 0.0}, {"external": 1.0, "shared": 1})
+KINDS_BESIDES = (
+    "sliding_window",
+    "sliding_window",
+    "sliding_window_mla",
+    "mamba",
+    "mamba",
+    "chunked_local_attention",
+    "full_attention",
+)
 EPOCHS = (None, "current", "stale", "unknown")
 CUSTOM_MEDIA = ({"Moon": "disk"}, {"moon": "host", "SSD": "external"})
 
@@ -47,6 +64,7 @@ class World:
             block_size=random.choice((2, 2, 4)),
             weights=random.choice((None, None, *WEIGHTS)),
             registered_only=random.random() < 0.08,
+            group_rules=random.random() < 0.3,
             orphan_blocks=random.choice((16384,) * 4 + (8, 4, 2, 0)),
         )
         size = self.settings.block_size
@@ -143,13 +161,32 @@ class World:
             unit=random.choice((1, 1, 1, 2, 2, 3)),
             coarse=random.random() < 0.2,
             offload=random.choice(("tokens", "tokens", "names", "flexkv")),
-            hybrid=layout in ("vllm", "vllm-12") and random.random() < 0.2,
+            **self.hybrid(layout),
             root=0 if random.random() < 0.1 else None,
             as_objects=layout in ("vllm", "sglang") and random.random() < 0.5,
             marks_salt=random.random() < 0.2,
             seq=random.choice((None, None, 0, 7, 2**40)),
             source=random.choice(("", "", "", "s")),
         )
+
+    def hybrid(self, layout: str) -> Fields:
+        """Draw the cache groups of a hybrid model, mostly none."""
+        random = self.random
+        often = 0.7 if self.settings.group_rules else 0.1
+        numbered = layout in ("vllm", "vllm-12", "vllm-10")
+        if not numbered or random.random() > often:
+            return {}
+        numbers = random.sample(range(4), random.choice((2, 2, 3)))
+        groups = [
+            Group(
+                number,
+                random.choice(KINDS_BESIDES),
+                random.choice((None, 1, 2, 3, 4, 5, 7, 9)),
+                random.choice((1, 1, 1, 2, 3)),
+            )
+            for number in numbers[1:]
+        ]
+        return {"main": numbers[0], "groups": tuple(groups)}
 
     def registration(self, engine: Engine) -> Fields:
         """Draw how a worker or a pool is registered, fitting an engine mostly."""

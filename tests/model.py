@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
-from tests.model_predict import Predictions
+from tests.model_groups import NOBODY, Groups, Nobody
 from tests.model_read import (
-    FULL_KINDS,
+    MAIN,
     TIERS,
     Anything,
     Block,
     Content,
+    Group,
     Name,
     Namespace,
     Page,
@@ -32,9 +33,9 @@ from tests.model_read import (
     pages_of,
     raise_first_fault,
     same_name,
+    split_extra_keys,
     structural_fault,
     tier_of,
-    tokens_fault,
 )
 from tests.model_state import (
     POOL,
@@ -66,7 +67,7 @@ class Refused:
 AMBIGUOUS = Refused()
 
 
-class Model(Predictions):
+class Model(Groups):
     """The same calls as `kvindex.Indexer`, with batches as lists of `Wire`."""
 
     # ---- workers and pools ----
@@ -149,11 +150,9 @@ class Model(Predictions):
         self.cursors = {
             key: seq for key, seq in self.cursors.items() if key[0] != holder
         }
-        for table in (self.main_groups, self.last_seq, self.duplicates):
+        for table in (self.main_groups, self.others, self.last_seq, self.duplicates):
             table.pop(holder, None)
-        self.full_groups = {
-            key: full for key, full in self.full_groups.items() if key[0] != holder
-        }
+        self.kinds = {key: kind for key, kind in self.kinds.items() if key[0] != holder}
         self.touched.discard(holder)
         self.forget_dead_names()
         return anything or None
@@ -251,38 +250,14 @@ class Model(Predictions):
         if isinstance(event, AllBlocksCleared):
             return None
         if isinstance(event, BlockRemoved):
-            return None if self.removal_is_main(holder, event) else "group"
+            return "group" if self.removal_group(holder, event) is NOBODY else None
         fault = structural_fault(event)
         if fault is not None:
             return fault
-        if not self.store_is_main(holder, event):
+        group = self.store_group(holder, event)
+        if group is NOBODY:
             return "group"
-        size = self.block_size if event.block_size is None else event.block_size
-        return tokens_fault(event, size)
-
-    def store_is_main(self, holder: Holder, event: BlockStored) -> bool:
-        """Return whether a store is of the indexed group; learn which that is."""
-        group, kind = event.group_idx, event.kv_cache_spec_kind
-        main = self.main_groups.get(holder)
-        if kind is not None:
-            self.full_groups[holder, group] = kind in FULL_KINDS
-            if kind not in FULL_KINDS:
-                return False
-        if group is None:
-            return True
-        if main is None and (kind is not None or group == 0):
-            self.main_groups[holder] = main = group
-        return group == main
-
-    def removal_is_main(self, holder: Holder, event: BlockRemoved) -> bool:
-        """Return whether a removal is of the indexed group."""
-        if event.kv_cache_spec_kind is not None:
-            return event.kv_cache_spec_kind in FULL_KINDS
-        if event.group_idx is None:
-            return True
-        if holder in self.main_groups:
-            return event.group_idx == self.main_groups[holder]
-        return event.group_idx == 0 and self.full_groups.get((holder, 0), True)
+        return None if self.is_masked(holder, event) else self.tokens_fault(event)
 
     def clear_holder(self, holder: Holder, number: int, of: int) -> None:
         """Apply the `number`th of the batch's clears."""
@@ -356,8 +331,7 @@ class Model(Predictions):
         root = self.profile(holder).root_hash
         if store.parent is None or (root is not None and same_name(root, store.parent)):
             return ROOT
-        salt = (store.pages and store.pages[0].salt) or store.salt
-        return self.meaning(holder, store.parent, store.lora, salt)
+        return self.meaning(holder, store.parent, store.lora, store.first_salt)
 
     def is_held(self, block: Block) -> bool:
         """Return whether anybody holds a block anywhere."""
@@ -376,6 +350,8 @@ class Model(Predictions):
     ) -> None:
         """Apply a store whose shape is sound."""
         event = wire.event
+        group = self.store_group(holder, event)
+        assert not isinstance(group, Nobody), "a store that is refused is not applied"
         profile = self.profile(holder)
         names = tuple(hashes_of(event))
         if partial:
@@ -386,36 +362,42 @@ class Model(Predictions):
         if not lora and event.lora_id is not None:
             lora = profile.lora_ids.get(event.lora_id, "")
         size = self.block_size if event.block_size is None else event.block_size
+        masked = self.is_masked(holder, event)
         if not tier:
             report.ignore("medium", len(names))
         elif event.lora_id is not None and not lora:
             report.ignore("lora_id", len(names))
-        elif size % self.block_size or (event.token_ids and size == 0):
+        elif size % self.block_size or (event.token_ids and size == 0 and not masked):
             report.ignore("block_size", len(names))
         else:
             whole = size > 0 and size % self.block_size == 0
             size = size // self.block_size if whole else 1
+            first_salt = split_extra_keys(wire, 0)[0] if names else ""
             store = Store(
+                group=group,
                 names=names,
                 parent=event.parent_block_hash,
                 tier=tier,
                 lora=lora,
                 salt=event.cache_salt or "",
+                first_salt=first_salt or event.cache_salt or "",
                 size=size,
-                pages=pages_of(wire, self.block_size, size) if names else (),
+                pages=()
+                if masked or not names
+                else pages_of(wire, self.block_size, size),
                 pairs=is_pairs(event),
                 has_extra_keys=any(event.extra_keys or ()),
             )
             if not event.token_ids and self.is_prefix(holder, store):
                 self.place_prefix(holder, store, report)
-            elif not event.token_ids:
+            elif not event.token_ids or masked:
                 self.place(holder, store, report)
             else:
                 self.store_pages(holder, store, report)
 
     def is_prefix(self, holder: Holder, store: Store) -> bool:
         """Return whether names without tokens are FlexKV's, of a whole prefix."""
-        flexkv = self.profile(holder).kind == "flexkv"
+        flexkv = self.profile(holder).kind == "flexkv" and store.group == MAIN
         return flexkv and store.parent is None and store.tier in ("host", "disk")
 
     def place_prefix(self, holder: Holder, store: Store, report: Report) -> None:
@@ -426,7 +408,7 @@ class Model(Predictions):
         block = ROOT
         for name in store.names:
             block = (*block, flexkv_content(low(name)))
-            self.claim(holder, store.tier, name, block, 1)
+            self.claim(holder, store, name, block, 1)
             report.stored += 1
 
     def place(self, holder: Holder, store: Store, report: Report) -> None:
@@ -434,13 +416,13 @@ class Model(Predictions):
         chunk = self.profile(holder).chunk_tokens.get(store.tier, 0)
         size = chunk // self.block_size or store.size
         for name in store.names:
-            block = self.meaning(holder, name, store.lora, store.salt)
+            block = self.meaning(holder, name, store.lora, store.first_salt)
             if isinstance(block, Refused):
                 report.ignore("ambiguous", 1)
             elif block is None:
                 report.ignore("unresolved", 1)
             else:
-                self.claim(holder, store.tier, name, block, size)
+                self.claim(holder, store, name, block, size)
                 report.stored += 1
 
     def store_pages(self, holder: Holder, store: Store, report: Report) -> None:
@@ -452,6 +434,8 @@ class Model(Predictions):
     ) -> int:
         """Claim a store's blocks but for the `taken`; return how many were."""
         by_name = store.tier != "device" and not store.has_extra_keys
+        if store.group != MAIN and self.profile(holder).names != "own":
+            by_name = True
         here = self.parent(holder, store)
         claimed = 0
         leading = 0
@@ -460,7 +444,7 @@ class Model(Predictions):
         ):
             known = None
             if by_name:
-                known = self.meaning(holder, name, store.lora, store.salt)
+                known = self.meaning(holder, name, store.lora, store.first_salt)
             if known is not None:
                 here = known
             elif here is None:
@@ -473,7 +457,7 @@ class Model(Predictions):
             if isinstance(here, Refused):
                 report.ignore("ambiguous", 1)
             else:
-                self.claim(holder, store.tier, name, here, store.size)
+                self.claim(holder, store, name, here, store.size)
                 claimed += 1
         if leading:
             self.wait(holder, store, leading, report)
@@ -491,22 +475,26 @@ class Model(Predictions):
         return block
 
     def claim(
-        self, holder: Holder, tier: str, name: Name, block: Block, size: int
+        self, holder: Holder, store: Store, name: Name, block: Block, size: int
     ) -> None:
         """Add a copy of the `size` blocks that end with `block`."""
+        tier, group = store.tier, store.group
         size = min(size, len(block))
         chunk = self.profile(holder).chunk_tokens.get(tier, 0) // self.block_size
+        if group != MAIN and self.others[holder][group][0] == "mamba":
+            size, chunk = 1, 0
         self.announced.append(name)
         for copy in self.copies:
-            where = (copy.holder, copy.tier, copy.size, copy.chunk)
-            if where != (holder, tier, size, chunk):
+            where = (copy.holder, copy.group, copy.tier, copy.size, copy.chunk)
+            if where != (holder, group, tier, size, chunk):
                 continue
             if copy.block == block and same_name(copy.name, name):
                 if tier in self.profile(holder).copies:
                     copy.count += 1
                 break
         else:
-            self.copies.append(Copy(holder, tier, name, block, size, chunk))
+            copy = Copy(holder, tier, name, block, size, chunk, group=group)
+            self.copies.append(copy)
         if (name, block) not in self.meanings:
             self.meanings.append((name, block))
 
@@ -551,9 +539,11 @@ class Model(Predictions):
         """Take one copy of each name."""
         media = lower_keys(self.profile(holder).media)
         tier = tier_of(wire.event, wire.extra, media)
+        group = self.removal_group(holder, wire.event)
         for name in hashes_of(wire.event):
             taken = [
-                self.take(holder, each, name) for each in ([tier] if tier else TIERS)
+                self.take(holder, group, each, name)
+                for each in ([tier] if tier else TIERS)
             ]
             if any(taken):
                 report.removed += 1
@@ -561,10 +551,13 @@ class Model(Predictions):
                 report.ignore("unknown_block", 1)
         self.forget_dead_names()
 
-    def take(self, holder: Holder, tier: str, name: Name) -> bool:
+    def take(
+        self, holder: Holder, group: Group | Nobody, tier: str, name: Name
+    ) -> bool:
         """Take a waiting copy, else one copy from each block of that name."""
         for item in self.waiting:
-            if (item.holder, item.store.tier) != (holder, tier):
+            where = (item.holder, item.store.group, item.store.tier)
+            if where != (holder, group, tier):
                 continue
             for position, waiting_name in enumerate(item.store.names):
                 if position not in item.taken and same_name(waiting_name, name):
@@ -575,7 +568,8 @@ class Model(Predictions):
         found = [
             copy
             for copy in self.copies
-            if (copy.holder, copy.tier) == (holder, tier) and same_name(copy.name, name)
+            if (copy.holder, copy.group, copy.tier) == (holder, group, tier)
+            and same_name(copy.name, name)
         ]
         for copy in found:
             copy.count -= 1

@@ -3,14 +3,17 @@
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from math import ceil
 from typing import NamedTuple
 
 import xxhash
 
 from tests.model_read import (
+    MAIN,
     TIERS,
     Block,
     Content,
+    Group,
     Image,
     Name,
     Namespace,
@@ -18,7 +21,7 @@ from tests.model_read import (
     image,
     same_name,
 )
-from tests.model_state import POOL, Copy, Holder, State
+from tests.model_state import POOL, Copy, Holder, Kind, State
 
 Candidate = str | tuple[str, int]
 Masks = dict[str, list[bool]]
@@ -77,11 +80,12 @@ class Answers(State):
     def held_blocks(
         self, holder: Holder | None = None, tier: str | None = None
     ) -> set[Block]:
-        """Return the distinct blocks held, by anyone or on any tier if not given."""
+        """Return the distinct blocks held: by anyone, or of a holder's main group."""
         return {
             block
             for copy in self.copies
-            if holder in (None, copy.holder) and tier in (None, copy.tier)
+            if holder is None
+            or (copy.holder, copy.tier, copy.group) == (holder, tier, MAIN)
             for block in copy.blocks()
         }
 
@@ -136,13 +140,60 @@ class Answers(State):
         )
 
         def ask(holder: Holder) -> list[Row]:
-            asked = [(self.masks(holder, paths), paths) for paths in ways]
-            return [
-                self.row(holder, masks, self.besides(holder, paths), weights, cascade)
-                for masks, paths in asked
-            ]
+            return [ask_way(holder, paths) for paths in ways]
+
+        def ask_way(holder: Holder, paths: list[Block]) -> Row:
+            def cut(end: int) -> list[Block]:
+                return [path[:end] for path in paths]
+
+            def masks(group: Group, end: int) -> Masks:
+                return self.masks(holder, cut(end), group)
+
+            def besides(end: int) -> Masks:
+                return self.besides(holder, cut(end))
+
+            length = len(paths[0])
+            return self.usable(holder, length, masks, besides, weights, cascade)
 
         return self.choose(ask, workers)
+
+    def usable(
+        self,
+        holder: Holder,
+        length: int,
+        masks: Callable[[Group, int], Masks],
+        besides: Callable[[int], Masks],
+        weights: dict[str, float] | None,
+        cascade: bool,  # noqa: FBT001
+    ) -> Row:
+        """Count the longest beginning of a query from which all groups can go on.
+
+        `masks` and `besides` tell what counts where the query ends early.
+        """
+        others = {} if cascade else self.others.get(holder, {})
+        for end in range(length, -1, -1):
+            more = besides(end)
+            row = self.row(holder, masks(MAIN, end), more, weights, cascade)
+            if not others:
+                break
+            if row.depth == end and all(
+                self.goes_on(kind, masks(group, end), more["predicted"])
+                for group, kind in others.items()
+            ):
+                break
+        return row
+
+    def goes_on(self, kind: Kind, masks: Masks, predicted: list[bool]) -> bool:
+        """Return whether a group has what it needs at the end of some blocks."""
+        places = [*masks.values(), predicted]
+        held = [any(each) for each in zip(*places, strict=True)]
+        name, window = kind
+        need = len(held)
+        if name == "mamba":
+            need = 1
+        elif name in ("sliding_window", "sliding_window_mla") and window:
+            need = ceil((window - 1) / self.block_size)
+        return all(held[max(0, len(held) - need) :])
 
     def match_names(
         self,
@@ -164,9 +215,16 @@ class Answers(State):
                 )
                 for name in names
             ]
-            masks = self.name_masks(holder, names)
-            besides = {"shared": shared, "predicted": [False] * len(names)}
-            return [self.row(holder, masks, besides, weights, cascade)]
+
+            def masks(group: Group, end: int) -> Masks:
+                return self.name_masks(holder, names[:end], group)
+
+            def besides(end: int) -> Masks:
+                return {"shared": shared[:end], "predicted": [False] * end}
+
+            length = len(names)
+            row = self.usable(holder, length, masks, besides, weights, cascade)
+            return [row]
 
         return self.choose(ask, workers)
 
@@ -223,10 +281,12 @@ class Answers(State):
             ways[0].append(flexkv_blocks(tuple(tokens), size))
         return ways
 
-    def name_masks(self, holder: Holder, names: Sequence[Name]) -> Masks:
+    def name_masks(
+        self, holder: Holder, names: Sequence[Name], group: Group = MAIN
+    ) -> Masks:
         """Return which names a holder holds on each tier."""
         return {
-            tier: [self.holds_name(holder, tier, name) for name in names]
+            tier: [self.holds_name(holder, tier, name, group) for name in names]
             for tier in TIERS
         }
 
@@ -245,10 +305,13 @@ class Answers(State):
                 shared = [a or b for a, b in zip(shared, mask, strict=True)]
         return shared
 
-    def holds_name(self, holder: Holder, tier: str, name: Name) -> bool:
+    def holds_name(
+        self, holder: Holder, tier: str, name: Name, group: Group = MAIN
+    ) -> bool:
         """Return whether a holder holds anything of that name on a tier."""
         return any(
-            (copy.holder, copy.tier) == (holder, tier) and same_name(copy.name, name)
+            (copy.holder, copy.group, copy.tier) == (holder, group, tier)
+            and same_name(copy.name, name)
             for copy in self.copies
         )
 
@@ -257,12 +320,14 @@ class Answers(State):
         holders = self.known | {copy.holder for copy in self.copies}
         return sorted(holder for holder in holders if holder[1] != POOL)
 
-    def masks(self, holder: Holder, paths: list[Block]) -> Masks:
+    def masks(self, holder: Holder, paths: list[Block], group: Group = MAIN) -> Masks:
         """Return which blocks of some paths count on each tier."""
         length = len(paths[0])
         by_chunk: dict[tuple[str, int], list[bool]] = {}
         for copy in self.copies:
-            if copy.holder == holder and any(is_on(copy, path) for path in paths):
+            if (copy.holder, copy.group) != (holder, group):
+                continue
+            if any(is_on(copy, path) for path in paths):
                 mask = by_chunk.setdefault((copy.tier, copy.chunk), [False] * length)
                 for position in range(len(copy.block) - copy.size, len(copy.block)):
                     mask[position] = True

@@ -37,6 +37,8 @@ Anything: TypeAlias = Any
 Fields: TypeAlias = dict[str, Any]
 
 Name = int | bytes
+Group = int | str | None  # a cache group's number, or MAIN
+MAIN = "main"
 Namespace = tuple[str, str]  # LoRA name, cache salt; empty = none
 Image = tuple[str, object]
 
@@ -96,13 +98,18 @@ class Page:
 
 @dataclass(frozen=True)
 class Store:
-    """A store that can be applied: all of it checked, tier and adapter known."""
+    """A store that can be applied: all of it checked, tier and adapter known.
 
+    `pages` are empty where there are no tokens, or not those of the names.
+    """
+
+    group: Group
     names: tuple[Name, ...]
     parent: Name | None
     tier: str
     lora: str
     salt: str
+    first_salt: str  # of the first hash, where that has one of its own
     size: int
     pages: tuple[Page, ...]
     pairs: bool

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from tests.model_read import Block, Name, Store
+from tests.model_read import MAIN, Block, Group, Name, Store
 
 Holder = tuple[str, int]  # worker and rank, or pool and POOL
 Party = tuple[str, bool]  # a worker's name and False, or a pool's and True
+Kind = tuple[str, int | None]  # a cache group's kind and window
 POOL = -1
 WEIGHTS = {
     "device": 1.0,
@@ -46,6 +47,7 @@ class Copy:
     size: int
     chunk: int = 0  # blocks a chunk of the tier, as the store was read; 0 = none
     count: int = 1
+    group: Group = MAIN
 
     def covers(self, block: Block) -> bool:
         """Return whether `block` is one of the blocks held."""
@@ -107,12 +109,14 @@ class State:
         block_size: int,
         weights: dict[str, float] | None = None,
         registered_only: bool = False,
+        group_rules: bool = False,
         orphan_blocks: int = 16384,
     ) -> None:
         """Make an empty state."""
         self.block_size = block_size
         self.weights = WEIGHTS | (weights or {})
         self.registered_only = registered_only
+        self.group_rules = group_rules
         self.orphan_blocks = orphan_blocks
         self.copies: list[Copy] = []
         self.meanings: list[tuple[Name, Block]] = []
@@ -123,8 +127,9 @@ class State:
         self.touched: set[Holder] = set()
         self.known: set[Holder] = set()  # touched, and pools; not forgotten by a reset
         self.attached: set[tuple[str, str]] = set()  # worker and pool
-        self.full_groups: dict[tuple[Holder, int | None], bool] = {}
+        self.kinds: dict[tuple[Holder, int | None], Kind] = {}
         self.main_groups: dict[Holder, int] = {}
+        self.others: dict[Holder, dict[Group, Kind]] = {}
         self.cursors: dict[tuple[Holder, str], int] = {}
         self.last_seq: dict[Holder, int] = {}
         self.duplicates: dict[Holder, int] = {}

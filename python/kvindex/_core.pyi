@@ -64,6 +64,7 @@ class Indexer:
         block_size: int,
         weights: Mapping[str, float] | None = None,
         registered_only: bool = False,
+        group_rules: bool = False,
         orphan_blocks: int = 16384,
     ) -> Indexer: ...
     @property
@@ -72,6 +73,8 @@ class Indexer:
     def weights(self) -> dict[str, float]: ...
     @property
     def registered_only(self) -> bool: ...
+    @property
+    def group_rules(self) -> bool: ...
     @property
     def orphan_blocks(self) -> int: ...
     def apply(

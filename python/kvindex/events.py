@@ -34,12 +34,13 @@ class BlockStored:
         cache_salt: The cache salt.
         extra_keys: For each hash None or what is hashed besides the tokens.
         group_idx: The cache group of a hybrid model.
-        kv_cache_spec_kind: The cache group's kind.
+        kv_cache_spec_kind: The cache group's kind ("full_attention", "mamba", ...).
         locality: "REMOTE" where the copy lies elsewhere, whatever the medium.
         lora_id: The adapter's number, where there is no name.
         local_keys: The blocks' local keys, one for each hash, from sources that
             send them and no tokens (see `block_keys`): what they hold, namespace
             and images included. The block size is the index's then.
+        kv_cache_spec_sliding_window: Tokens of the cache group's sliding window.
     """
 
     block_hashes: "Sequence[EngineHash] | Buffer"
@@ -55,6 +56,7 @@ class BlockStored:
     locality: str | None = None
     lora_id: int | None = None
     local_keys: "Sequence[int] | Buffer | None" = None
+    kv_cache_spec_sliding_window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ const FIELDS: [(&str, &[&str]); 3] = [
             "extra_keys",
             "group_idx",
             "kv_cache_spec_kind",
+            "kv_cache_spec_sliding_window",
             "locality",
         ],
     ),

@@ -40,6 +40,10 @@ use crate::state::WorkerState;
 ///         0.25, shared 0.5.
 ///     registered_only: Whether events of workers and pools that were not
 ///         registered are ignored and counted.
+///     group_rules: Whether a worker's prefix counts as far as all cache groups of
+///         its hybrid model can go on: full attention needs all blocks, a sliding
+///         window the last ones, a state-space model the state at the end. Without,
+///         the group of full attention alone counts.
 ///     orphan_blocks: How many blocks a holder may have waiting for their
 ///         parent; the oldest are dropped and counted.
 ///
@@ -70,16 +74,20 @@ pub(crate) struct Indexer {
 #[pymethods]
 impl Indexer {
     #[new]
-    #[pyo3(signature = (*, block_size, weights=None, registered_only=false, orphan_blocks=16384))]
+    #[pyo3(signature = (
+        *, block_size, weights=None, registered_only=false, group_rules=false, orphan_blocks=16384
+    ))]
     fn new(
         #[pyo3(from_py_with = block_size)] block_size: u32,
         weights: Option<GivenWeights>,
         registered_only: bool,
+        group_rules: bool,
         #[pyo3(from_py_with = orphan_blocks)] orphan_blocks: u32,
     ) -> Result<Self, Error> {
         let config = Config {
             block_size,
             registered_only,
+            group_rules,
             orphan_blocks,
         };
         Ok(Self {
@@ -108,6 +116,12 @@ impl Indexer {
     #[getter]
     fn registered_only(&self) -> bool {
         self.index.config().registered_only
+    }
+
+    /// Whether all cache groups of hybrid models count, and not the main one alone.
+    #[getter]
+    fn group_rules(&self) -> bool {
+        self.index.config().group_rules
     }
 
     /// How many blocks a holder may have waiting for their parent.

@@ -1,6 +1,7 @@
 //! What does that mean here? The rules that turn events into blocks held.
 
 use crate::event::{Batch, Event, Name, Reason, Remove, Store, Tier};
+use crate::group::{GroupId, MAIN};
 use crate::hold::Target;
 use crate::incoming::Incoming;
 use crate::key::flexkv_chain;
@@ -65,11 +66,12 @@ impl Writer {
         if let Some(reason) = plan.fault.filter(|fault| *fault != Reason::Tokens) {
             return report.ignore(reason, hashes);
         }
-        let groups = &mut self.holders.get_mut(holder).groups;
-        if !groups.store(store.group, store.kind) {
+        let Some(group) = self.group_of(holder, store) else {
             return report.ignore(Reason::Group, hashes);
-        }
-        if let Some(reason) = plan.fault {
+        };
+        // Their events leave out hashes: those that are known say what is held.
+        let masked = plan.fault.is_some() && group != MAIN && !profile.own_names;
+        if let Some(reason) = plan.fault.filter(|_| !masked) {
             return report.ignore(reason, hashes);
         }
         let text = |id: u32| &*batch.texts[id as usize];
@@ -87,13 +89,13 @@ impl Writer {
         if numbered.is_some() && lora.is_none() {
             return report.ignore(Reason::LoraId, hashes);
         }
-        let target = self.target(holder, &profile, tier);
+        let target = self.target(holder, group, &profile, tier);
         let given = Given::by(&profile, lora, salt_of(batch, store));
-        let computed = store.parent.is_none() && profile.computes_names(tier);
+        let computed = store.parent.is_none() && profile.computes_names(tier) && group == MAIN;
         if !store.has_content() && computed {
             return self.put_prefix(target, batch, store, plan.unit, report);
         }
-        if !store.has_content() {
+        if !store.has_content() || masked {
             return self.put_named(target, batch, store, plan.unit, given, report);
         }
         if plan.unit == 0 {
@@ -109,7 +111,8 @@ impl Writer {
             lora: lora.unwrap_or_default(),
             given,
             inherits: profile.inherits_namespace(),
-            planned: (lora == named).then_some((plan, locals)),
+            own_names: profile.own_names,
+            planned: (lora == named && group == MAIN).then_some((plan, locals)),
             taken: &[],
         };
         let outcome = self.take_in(&incoming, &profile);
@@ -119,12 +122,22 @@ impl Writer {
         report.note(Reason::Orphan, outcome.waiting);
     }
 
-    pub(crate) fn target(&self, holder: u32, profile: &Profile, tier: Tier) -> Target {
+    pub(crate) fn target(
+        &self,
+        holder: u32,
+        group: GroupId,
+        profile: &Profile,
+        tier: Tier,
+    ) -> Target {
+        let states = self.holders.get(holder).groups.are_states(group);
+        let chunk = profile.chunk_tokens[tier as usize] / self.block_size;
         Target {
             holder,
+            group,
             tier,
             counting: profile.copies[tier as usize],
-            chunk: profile.chunk_tokens[tier as usize] / self.block_size,
+            chunk: if states { 0 } else { chunk },
+            states,
         }
     }
 
@@ -192,7 +205,7 @@ impl Writer {
 
     pub(crate) fn hold_known(&mut self, target: Target, block: Block, length: u32, name: Name) {
         let length = length.min(self.store.depth(block) + 1);
-        if length > 1 {
+        if length > 1 && !target.states {
             return self.hold_unit(target, block, length, name);
         }
         let (piece, _) = self.store.piece_up_to(block, 1);
@@ -201,15 +214,15 @@ impl Writer {
 
     fn remove_event(&mut self, holder: u32, batch: &Batch, remove: &Remove, report: &mut Report) {
         let groups = &self.holders.get(holder).groups;
-        if !groups.remove(remove.group, remove.kind) {
+        let Some(group) = groups.remove(remove.group, remove.kind) else {
             return report.ignore(Reason::Group, remove.names.len() as u64);
-        }
+        };
         let medium = remove.medium.map(|id| &*batch.texts[id as usize]);
         let tier = self.profile(holder).tier(medium, remove.remote);
         let tiers = tier.as_ref().map_or(&Tier::ALL[..], std::slice::from_ref);
         let mut names = &batch.names[remove.names.clone()];
         while let [name, rest @ ..] = names {
-            let together = tier.map_or(0, |tier| self.release_piece(holder, tier, names));
+            let together = tier.map_or(0, |tier| self.release_piece(holder, group, tier, names));
             if together > 0 {
                 report.removed += together as u64;
                 names = &names[together..];
@@ -218,8 +231,8 @@ impl Writer {
             names = rest;
             let mut removed = false;
             for &tier in tiers {
-                removed |=
-                    self.take_waiting(holder, tier, *name) || self.release(holder, tier, *name);
+                removed |= self.take_waiting(holder, group, tier, *name)
+                    || self.release(holder, group, tier, *name);
             }
             if removed {
                 report.removed += 1;

@@ -1,28 +1,38 @@
 //! What holders are credited, from the copies of all claims on the way.
 //!
 //! For rows that no run can settle by itself: those of holders with chunked
-//! tiers or units, and all rows where pools hold some of the blocks. Credits are
-//! sorted once, so that each holder's lie side by side.
+//! tiers, units or several cache groups, and all rows where pools hold some of the
+//! blocks. Credits are sorted once, so that each holder's lie side by side.
 
 use std::ops::Range;
 
-use crate::member::{Identity, chunk, is_pool, owner};
+use crate::group::GroupId;
+use crate::member::{Identity, Role, chunk, group, is_pool, owner};
 use crate::tally::{Tiers, join, whole_chunks};
 
 /// Blocks of the query that a member holds.
 #[derive(Clone, Debug)]
-struct Credit {
-    /// The member, see [`Identity::group`].
-    group: u64,
+pub(crate) struct Credit {
+    /// The member, see [`Identity::alike`].
+    member: u64,
     range: Range<u32>,
+    /// Whether they count only together.
+    whole: bool,
+}
+
+impl Credit {
+    /// What of it counts where the query ends.
+    fn up_to(&self, end: u32) -> Option<Range<u32>> {
+        let Range { start, end: last } = self.range;
+        let counts = if self.whole { last <= end } else { start < end };
+        counts.then(|| start..last.min(end))
+    }
 }
 
 /// What all holders are credited.
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
     list: Vec<Credit>,
-    /// Memory for those of one holder.
-    tiers: Tiers,
 }
 
 impl Credits {
@@ -35,44 +45,76 @@ impl Credits {
     }
 
     pub(crate) fn push(&mut self, member: Identity, range: Range<u32>) {
-        let group = member.group();
-        self.list.push(Credit { group, range });
+        self.list.push(Credit {
+            member: member.alike(),
+            range,
+            whole: member.role == Role::Unit,
+        });
     }
 
     /// To be called when all are there.
     pub(crate) fn sort(&mut self) {
-        let key = |credit: &Credit| (credit.group, credit.range.start);
+        let key = |credit: &Credit| (credit.member, credit.range.start);
         self.list.sort_unstable_by_key(key);
     }
 
-    /// The blocks that count for each holder by tier: for the pools, or for all
-    /// others.
-    pub(crate) fn each(&mut self, pools: bool, mut count: impl FnMut(u32, &Tiers)) {
-        let holder = |credit: &Credit| owner(credit.group).0;
-        for own in self.list.chunk_by(|a, b| holder(a) == holder(b)) {
-            if is_pool(own[0].group) == pools {
-                gather(own, &mut self.tiers);
-                count(holder(&own[0]), &self.tiers);
-            }
-        }
+    /// Those of each holder: of the pools, or of all others.
+    pub(crate) fn each(&self, pools: bool) -> impl Iterator<Item = (u32, Own<'_>)> {
+        let holder = |credit: &Credit| owner(credit.member).0;
+        let all = self
+            .list
+            .chunk_by(move |a, b| holder(a) == holder(b))
+            .filter(move |own| is_pool(own[0].member) == pools);
+        all.map(move |own| (holder(&own[0]), Own(own)))
+    }
+
+    /// Those of one holder.
+    pub(crate) fn of(&self, holder: u32) -> Own<'_> {
+        let before = |credit: &Credit| owner(credit.member).0 < holder;
+        let own = &self.list[self.list.partition_point(before)..];
+        let own = own.split(|credit| owner(credit.member).0 != holder);
+        Own(own.into_iter().next().unwrap_or_default())
     }
 }
 
-/// One holder's ranges by tier, sorted and disjoint.
-fn gather(credits: &[Credit], tiers: &mut Tiers) {
-    tiers.iter_mut().for_each(Vec::clear);
-    for alike in credits.chunk_by(|a, b| a.group == b.group) {
-        let (_, tier) = owner(alike[0].group);
-        let ranges = alike.iter().map(|credit| credit.range.clone());
-        match chunk(alike[0].group) {
-            0 => tiers[tier].extend(ranges),
-            chunk => {
-                let mut ranges = ranges.collect();
-                join(&mut ranges);
-                whole_chunks(&mut ranges, chunk);
-                tiers[tier].append(&mut ranges);
-            }
+/// What one holder is credited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own<'a>(&'a [Credit]);
+
+impl Own<'_> {
+    /// The blocks of a cache group that count by tier, where the query has `end`
+    /// blocks; sorted and disjoint.
+    pub(crate) fn tiers(&self, of: GroupId, end: u32, tiers: &mut Tiers) {
+        tiers.iter_mut().for_each(Vec::clear);
+        for alike in self.alike(of) {
+            gather(alike, end, &mut tiers[owner(alike[0].member).1]);
+        }
+        tiers.iter_mut().for_each(join);
+    }
+
+    /// Adds the blocks of a cache group that count on any tier, where the query has
+    /// `end` blocks.
+    pub(crate) fn ranges(&self, of: GroupId, end: u32, ranges: &mut Vec<Range<u32>>) {
+        self.alike(of).for_each(|alike| gather(alike, end, ranges));
+    }
+
+    /// The credits of a group, those together that make chunks together.
+    fn alike(&self, of: GroupId) -> impl Iterator<Item = &[Credit]> {
+        let all = self.0.chunk_by(|a, b| a.member == b.member);
+        all.filter(move |alike| group(alike[0].member) == of)
+    }
+}
+
+/// Adds what counts of credits that are alike.
+fn gather(alike: &[Credit], end: u32, into: &mut Vec<Range<u32>>) {
+    let ranges = alike.iter().filter_map(|credit| credit.up_to(end));
+    match chunk(alike[0].member) {
+        0 => into.extend(ranges),
+        chunk => {
+            let mut ranges = ranges.collect();
+            join(&mut ranges);
+            whole_chunks(&mut ranges, chunk);
+            into.append(&mut ranges);
         }
     }
-    tiers.iter_mut().for_each(join);
 }

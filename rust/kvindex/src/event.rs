@@ -202,7 +202,11 @@ pub struct Salt {
 pub enum GroupKind {
     /// Full attention: the kinds that are indexed.
     Full,
-    /// Sliding windows, state-space models and all others.
+    /// A sliding window of so many tokens, not 0.
+    Window(u32),
+    /// State-space models: what goes on is the state at a block's end.
+    State,
+    /// All others, and windows of unknown length.
     Other,
 }
 

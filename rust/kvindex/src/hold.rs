@@ -3,6 +3,7 @@
 use crate::claims::Claim;
 use crate::copies::Named;
 use crate::event::{Name, Tier};
+use crate::group::{GroupId, MAIN};
 use crate::holder::Slot;
 use crate::member::{Identity, Role, Unit};
 use crate::place::Standing;
@@ -14,18 +15,23 @@ use crate::writer::Writer;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) holder: u32,
+    pub(crate) group: GroupId,
     pub(crate) tier: Tier,
     /// Whether a second store is a second copy.
     pub(crate) counting: bool,
     /// Blocks of one chunk of the tier; 0 = no chunks.
     pub(crate) chunk: u32,
+    /// Whether a name stands for the state at its end, however many blocks it has.
+    pub(crate) states: bool,
 }
 
 impl Writer {
     /// The member of a target, begun where there is none.
     fn member(&mut self, target: Target, role: Role) -> u32 {
         let holder = self.holders.get_mut(target.holder);
-        let slots = &mut holder.members[target.tier as usize];
+        let several = target.group == MAIN && !holder.groups.others().is_empty();
+        let pool = holder.pool;
+        let slots = holder.slots_mut(target.group, target.tier);
         let known = slots
             .iter()
             .find(|slot| slot.role == role && slot.chunk == target.chunk);
@@ -36,7 +42,9 @@ impl Writer {
             holder: target.holder,
             tier: target.tier,
             role,
-            pool: holder.pool,
+            pool,
+            several,
+            group: target.group,
             chunk: target.chunk,
         };
         let number = self.members.begin(&self.store.shared, identity);
@@ -69,7 +77,8 @@ impl Writer {
         if piece.fresh {
             self.store.fasten();
         }
-        self.holders.get_mut(target.holder).held[target.tier as usize] += news;
+        let holder = self.holders.get_mut(target.holder);
+        *holder.held_mut(target.group, target.tier) += news;
     }
 
     /// Names blocks that may have names and holders, and counts the copies; how
@@ -79,7 +88,8 @@ impl Writer {
         let own = claimed.is_some_and(|claimed| piece.end <= claimed.end);
         let free = !own && !self.store.overlaps(piece.run, member, &piece.range());
         let places = &self.store.places;
-        let alone = self.holders.get(target.holder).members[target.tier as usize].len() == 1;
+        let holder = self.holders.get(target.holder);
+        let alone = holder.slots(target.group, target.tier).len() == 1;
         if (own || free) && alone && places.are_primary(&self.store.shared, piece.first(), names) {
             return if free {
                 piece.len() as u64
@@ -145,9 +155,10 @@ impl Writer {
         copies.set(places, shared, block, &list);
     }
 
-    /// Whether another member of the same holder and tier holds a block.
+    /// Whether another member of the same holder, group and tier holds a block.
     pub(crate) fn held_besides(&self, target: Target, member: u32, block: Block) -> bool {
-        let slots = &self.holders.get(target.holder).members[target.tier as usize];
+        let slots = self.holders.get(target.holder);
+        let slots = slots.slots(target.group, target.tier);
         let mut others = slots.iter().filter(|slot| slot.number != member);
         others.any(|slot| self.store.covers(slot.number, block))
     }
@@ -190,7 +201,8 @@ impl Writer {
             let gaps = self.store.uncovered(piece.run, &piece.range());
             self.store.revive(piece.run, &gaps, false);
             let alone = self.held_alone(target, &piece);
-            self.holders.get_mut(target.holder).held[target.tier as usize] += alone;
+            let holder = self.holders.get_mut(target.holder);
+            *holder.held_mut(target.group, target.tier) += alone;
             let word = self.unit_word(target, member, last, length, &piece);
             self.store.add_word(piece.run, word);
         }
@@ -226,7 +238,8 @@ impl Writer {
             }
             .pack();
         }
-        let slots = &self.holders.get(target.holder).members[target.tier as usize];
+        let slots = self.holders.get(target.holder);
+        let slots = slots.slots(target.group, target.tier);
         let shadow = slots
             .iter()
             .find(|slot| slot.role == Role::Shadow && slot.chunk == target.chunk)
@@ -239,7 +252,7 @@ impl Writer {
         .pack()
     }
 
-    /// How many blocks of a piece no member of the holder and tier holds.
+    /// How many blocks of a piece no member of the holder, group and tier holds.
     pub(crate) fn held_alone(&self, target: Target, piece: &Piece) -> u64 {
         let blocks = piece.range().map(|offset| Block::new(piece.run, offset));
         let alone = blocks.filter(|block| !self.held_besides(target, u32::MAX, *block));
@@ -250,7 +263,9 @@ impl Writer {
     pub(crate) fn drop_tier(&mut self, holder: u32, tier: Tier) {
         let held = self.holders.get_mut(holder);
         held.held[tier as usize] = 0;
-        for slot in std::mem::take(&mut held.members[tier as usize]) {
+        let members = std::mem::take(&mut held.members[tier as usize]);
+        let others = held.groups.take_members(tier);
+        for slot in members.into_iter().chain(others) {
             self.members.end(&self.store.shared, slot.number);
             self.store.outdate();
         }

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::event::{GroupKind, Name};
+use crate::event::{Name, Tier};
 use crate::found::PoolState;
+use crate::group::{GroupId, Groups};
 use crate::member::Role;
 use crate::mix::MixMap;
 use crate::profile::{Kind, PerTier, Profile};
@@ -41,53 +42,6 @@ pub(crate) struct Slot {
     pub(crate) chunk: u32,
 }
 
-/// What is known of a holder's cache groups.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Groups {
-    main: Option<u32>,
-    kinds: Vec<(u32, GroupKind)>,
-}
-
-impl Groups {
-    fn learn(&mut self, group: u32, kind: GroupKind) {
-        match self.kinds.iter_mut().find(|(known, _)| *known == group) {
-            Some(entry) => entry.1 = kind,
-            None => self.kinds.push((group, kind)),
-        }
-    }
-
-    /// Whether a store belongs to the main attention group; learns from it.
-    pub(crate) fn store(&mut self, group: Option<u32>, kind: Option<GroupKind>) -> bool {
-        if let (Some(group), Some(kind)) = (group, kind) {
-            self.learn(group, kind);
-        }
-        if kind == Some(GroupKind::Other) {
-            return false;
-        }
-        let Some(group) = group else { return true };
-        let full = kind.is_some() || group == 0;
-        if self.main.is_none() && full {
-            self.main = Some(group);
-        }
-        self.main == Some(group)
-    }
-
-    /// Whether a removal belongs to the main attention group.
-    pub(crate) fn remove(&self, group: Option<u32>, kind: Option<GroupKind>) -> bool {
-        match (kind, group, self.main) {
-            (Some(kind), ..) => kind == GroupKind::Full,
-            (None, None, _) => true,
-            // What was stored as the main group's is removed as that, whatever
-            // else was said of the group.
-            (None, Some(group), Some(main)) => group == main,
-            (None, Some(group), None) => {
-                let other = (group, GroupKind::Other);
-                group == 0 && !self.kinds.contains(&other)
-            }
-        }
-    }
-}
-
 /// The stores of one holder that wait for their parents.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
@@ -109,8 +63,9 @@ pub(crate) struct Holder {
     pub(crate) pool: bool,
     /// Its worker's, or the pool's.
     pub(crate) profile: Arc<Profile>,
+    /// Those of the main group.
     pub(crate) members: PerTier<Vec<Slot>>,
-    /// Distinct blocks held.
+    /// Distinct blocks held of the main group.
     pub(crate) held: PerTier<u64>,
     pub(crate) groups: Groups,
     pub(crate) cursors: HashMap<Box<str>, u64>,
@@ -138,6 +93,38 @@ impl Holder {
         }
     }
 
+    /// The members of one group on a tier.
+    pub(crate) fn slots(&self, group: GroupId, tier: Tier) -> &Vec<Slot> {
+        let members = match usize::from(group).checked_sub(1) {
+            None => &self.members,
+            Some(at) => &self.groups.others()[at].members,
+        };
+        &members[tier as usize]
+    }
+
+    pub(crate) fn slots_mut(&mut self, group: GroupId, tier: Tier) -> &mut Vec<Slot> {
+        let members = match usize::from(group).checked_sub(1) {
+            None => &mut self.members,
+            Some(at) => &mut self.groups.others_mut()[at].members,
+        };
+        &mut members[tier as usize]
+    }
+
+    /// The members of all groups.
+    pub(crate) fn all_slots(&self) -> impl Iterator<Item = &Slot> {
+        let others = self.groups.others().iter().flat_map(|other| &other.members);
+        self.members.iter().chain(others).flatten()
+    }
+
+    /// How many distinct blocks it holds of a group on a tier.
+    pub(crate) fn held_mut(&mut self, group: GroupId, tier: Tier) -> &mut u64 {
+        let held = match usize::from(group).checked_sub(1) {
+            None => &mut self.held,
+            Some(at) => &mut self.groups.others_mut()[at].held,
+        };
+        &mut held[tier as usize]
+    }
+
     /// What is told of a pool.
     pub(crate) fn pool_state(&self) -> PoolState {
         PoolState {
@@ -151,7 +138,9 @@ impl Holder {
 
     /// Whether the holder is more than a name.
     pub(crate) fn is_used(&self) -> bool {
-        self.held != [0; 4] || self.seq.is_some() || self.waiting.blocks > 0
+        let others = self.groups.others().iter().map(|other| other.held);
+        let holds = others.chain([self.held]).any(|held| held != [0; 4]);
+        holds || self.seq.is_some() || self.waiting.blocks > 0
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::event::{Batch, Name, Reason, Store, Tier};
+use crate::group::MAIN;
 use crate::hold::Target;
 use crate::key::chain;
 use crate::namespace::Namespace;
@@ -30,6 +31,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) lora: &'a str,
     pub(crate) given: Given<'a>,
     pub(crate) inherits: bool,
+    /// Whether a hash only ever means this holder's own blocks.
+    pub(crate) own_names: bool,
     /// Keys that hold under a parent without a namespace.
     pub(crate) planned: Option<(&'a Plan, &'a [u64])>,
     /// Which hashes are not to be stored; empty = none of them.
@@ -51,9 +54,10 @@ impl Incoming<'_> {
     }
 
     /// Whether names that are known say more than the tokens: events for other
-    /// tiers leave out salts and images.
+    /// tiers leave out salts and images, those of other groups some of the hashes.
     fn goes_by_name(&self) -> bool {
-        self.target.tier != Tier::Device && !self.store.extra_keys
+        let silent = self.target.tier != Tier::Device && !self.store.extra_keys;
+        silent || (self.target.group != MAIN && !self.own_names)
     }
 }
 
@@ -191,6 +195,7 @@ impl Writer {
         let lora = (!incoming.lora.is_empty()).then(|| incoming.lora.into());
         let orphan = Orphan {
             holder: incoming.target.holder,
+            group: incoming.target.group,
             tier: incoming.target.tier,
             parent,
             batch: excerpt(incoming.batch, incoming.store, count, tokens),
@@ -282,7 +287,7 @@ impl Writer {
                 self.hold_untaken(incoming, piece, first);
             } else if done == end && !incoming.is_taken(first) {
                 let name = incoming.names()[first];
-                self.hold_unit(incoming.target, piece.last(), incoming.unit as u32, name);
+                self.hold_known(incoming.target, piece.last(), incoming.unit as u32, name);
             }
         }
         self.keys = keys;
@@ -345,12 +350,13 @@ impl Writer {
         let incoming = Incoming {
             batch: &orphan.batch,
             store: orphan.store(),
-            target: self.target(orphan.holder, &profile, orphan.tier),
+            target: self.target(orphan.holder, orphan.group, &profile, orphan.tier),
             count: orphan.taken.len(),
             unit: orphan.unit as usize,
             lora: lora.unwrap_or_default(),
             given: Given::by(&profile, lora, salt),
             inherits: profile.inherits_namespace(),
+            own_names: profile.own_names,
             planned: None,
             taken: &orphan.taken,
         };

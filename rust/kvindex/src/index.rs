@@ -32,6 +32,9 @@ pub struct Config {
     pub block_size: u32,
     /// Whether events of workers and pools that were not registered are ignored.
     pub registered_only: bool,
+    /// Whether a prefix counts as far as all cache groups of its holder can go on
+    /// from there, and not the main one alone.
+    pub group_rules: bool,
     /// Blocks that may wait for their parent, a holder.
     pub orphan_blocks: u32,
 }
@@ -128,7 +131,7 @@ impl Index {
     ///
     /// With `strict`, the first structural fault of any event.
     pub fn prepare(&self, batch: Batch, strict: bool) -> Result<Prepared, DecodeError> {
-        Prepared::new(batch, self.config.block_size, strict)
+        Prepared::new(batch, &self.config, strict)
     }
 
     /// Applies a batch.
@@ -317,8 +320,8 @@ impl Index {
             self.want(options, walk);
             self.walk(blocks, options, walk)?;
             let changed = options.candidates.is_none() && self.roster.refresh(&mut walk.names);
-            // Where pools hold some of the blocks names were looked at before.
-            if changed || (options.candidates.is_none() && walk.counts.is_pooled()) {
+            // Names were looked at before to count special rows.
+            if changed || (options.candidates.is_none() && walk.counts.has_special()) {
                 let names = &walk.names;
                 let is_known = |row: &Row| names.get(row.holder).is_some();
                 walk.counts.retain(is_known);

@@ -5,12 +5,14 @@
 //! A number is given out again when no claim of it is left.
 //!
 //! ```text
-//! word   holder (32 bits) | tier (2) | role (2) | pool (1) | blocks a chunk (27); 0 = gone
+//! word   holder (32 bits) | tier (2) | role (2) | pool (1) | several groups (1)
+//!        | group (10) | blocks a chunk (16); 0 = gone
 //! ```
 
 use crate::claims::UNIT;
 use crate::copies::{Copies, Named};
 use crate::event::Tier;
+use crate::group::{GroupId, MAX_GROUPS};
 use crate::mix::MixMap;
 use crate::run::{Block, Shared};
 use crate::sync::Ordering::Relaxed;
@@ -36,25 +38,34 @@ pub(crate) struct Identity {
     pub(crate) role: Role,
     /// Whether the holder is a pool.
     pub(crate) pool: bool,
+    /// Whether it is of the main group of a holder that has others, too.
+    pub(crate) several: bool,
+    /// The cache group.
+    pub(crate) group: GroupId,
     /// Blocks of one chunk of the tier; 0 = no chunks.
     pub(crate) chunk: u32,
 }
 
 /// Set in the word of a pool's member.
 const POOL: u64 = 1 << 27;
+/// Set in the words of the main group's members where there are others.
+const SEVERAL: u64 = 1 << 26;
+const GROUP_SHIFT: u32 = 16;
 const ROLE: u64 = 3 << 28;
 
 impl Identity {
     pub(crate) fn pack(self) -> u64 {
         let low = ((self.tier as u32) << 30) | ((self.role as u32) << 28) | self.chunk;
         let pool = if self.pool { POOL } else { 0 };
-        (u64::from(self.holder) << 32) | u64::from(low) | pool
+        let several = if self.several { SEVERAL } else { 0 };
+        let group = u64::from(self.group) << GROUP_SHIFT;
+        (u64::from(self.holder) << 32) | u64::from(low) | pool | several | group
     }
 
     /// The member's word without its role: units and single blocks of a chunked
     /// tier make its chunks together.
-    pub(crate) fn group(self) -> u64 {
-        self.pack() & !ROLE
+    pub(crate) fn alike(self) -> u64 {
+        self.pack() & !(ROLE | SEVERAL)
     }
 
     /// `None` for a member that is gone.
@@ -70,13 +81,15 @@ impl Identity {
             tier: Tier::ALL[(word >> 30) as usize & 3],
             role,
             pool: is_pool(word),
+            several: word & SEVERAL != 0,
+            group: group(word),
             chunk: chunk(word),
         })
     }
 }
 
 /// Whether a member's word is that of a plain member of a worker's tier without
-/// chunks.
+/// chunks, and of its only cache group.
 pub(crate) const fn is_single(word: u64) -> bool {
     word as u32 & 0x3fff_ffff == (Role::Plain as u32) << 28
 }
@@ -93,7 +106,12 @@ pub(crate) const fn is_pool(word: u64) -> bool {
 
 /// Blocks of one chunk of a member's tier; 0 = no chunks.
 pub(crate) const fn chunk(word: u64) -> u32 {
-    (word & (POOL - 1)) as u32
+    word as u32 & ((1 << GROUP_SHIFT) - 1)
+}
+
+/// The cache group of a member.
+pub(crate) const fn group(word: u64) -> GroupId {
+    (word >> GROUP_SHIFT) as GroupId & MAX_GROUPS as GroupId
 }
 
 /// One unit that ends with a block, by name.
@@ -143,6 +161,12 @@ impl Members {
         } else {
             number | UNIT
         }
+    }
+
+    /// Says that the holder of a member of the main group has others, too.
+    pub(crate) fn mark_several(&self, shared: &Shared, number: u32) {
+        let word = &shared.members.record(number & !UNIT)[0];
+        word.store(word.load(Relaxed) | SEVERAL, Relaxed);
     }
 
     /// Ends a member: none of its claims counts from now on.

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::apply::salt_of;
 use crate::event::{Batch, Event, Name, Store, Tier};
+use crate::group::GroupId;
 use crate::mix::MixMap;
 use crate::writer::Writer;
 
@@ -15,6 +16,7 @@ use crate::writer::Writer;
 #[derive(Debug)]
 pub(crate) struct Orphan {
     pub(crate) holder: u32,
+    pub(crate) group: GroupId,
     pub(crate) tier: Tier,
     pub(crate) parent: Name,
     /// One store, alone.
@@ -191,8 +193,14 @@ impl Writer {
         orphan
     }
 
-    /// Takes one waiting copy of a name on a tier; whether there was one.
-    pub(crate) fn take_waiting(&mut self, holder: u32, tier: Tier, name: Name) -> bool {
+    /// Takes one waiting copy of a name of a group on a tier; whether there was one.
+    pub(crate) fn take_waiting(
+        &mut self,
+        holder: u32,
+        group: GroupId,
+        tier: Tier,
+        name: Name,
+    ) -> bool {
         if !self.holders.waits_with(holder, name) {
             return false;
         }
@@ -201,7 +209,7 @@ impl Writer {
             let orphan = &self.orphans.all[&number];
             let hash = (0..orphan.taken.len())
                 .find(|&hash| !orphan.taken[hash] && orphan.batch.names[hash].matches(name))?;
-            (orphan.tier == tier).then_some((number, hash))
+            (orphan.group == group && orphan.tier == tier).then_some((number, hash))
         });
         let Some((number, hash)) = found else {
             return false;

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use crate::credit::{Credits, Own};
 use crate::found::Row;
+use crate::group::MAIN;
+use crate::resume::Besides;
 use crate::roster::Reach;
 use crate::tally::{Tiers, join, nearest};
 
@@ -11,6 +14,19 @@ use crate::tally::{Tiers, join, nearest};
 struct Pool {
     holder: u32,
     ranges: Vec<Range<u32>>,
+}
+
+impl Pool {
+    /// The blocks that count where the query has `end` blocks, of those that are
+    /// credited in the walk under way.
+    fn up_to(&self, end: u32, credits: &Credits) -> Vec<Range<u32>> {
+        if end == u32::MAX {
+            return self.ranges.clone();
+        }
+        let mut ranges = Vec::new();
+        credits.of(self.holder).ranges(MAIN, end, &mut ranges);
+        ranges
+    }
 }
 
 /// What pools hold of one walk's query.
@@ -32,8 +48,9 @@ impl Pools {
     }
 
     /// Adds what a pool holds, on whichever tiers.
-    pub(crate) fn add(&mut self, holder: u32, tiers: &Tiers) {
-        let mut ranges = tiers.concat();
+    pub(crate) fn add(&mut self, holder: u32, own: Own<'_>) {
+        let mut ranges = Vec::new();
+        own.ranges(MAIN, u32::MAX, &mut ranges);
         join(&mut ranges);
         self.all.extend_from_slice(&ranges);
         join(&mut self.all);
@@ -50,17 +67,19 @@ impl Pools {
     pub(crate) fn depth(&self, reach: Reach<'_>) -> u32 {
         match reach {
             None => leading(&self.all),
-            Some(reached) => leading(&self.reached(reached)),
+            Some(_) => leading(&self.reached(reach, |pool| pool.ranges.clone())),
         }
     }
 
-    /// The row of a holder with blocks of its own, and so many that are predicted.
-    pub(crate) fn row(&self, holder: u32, own: &Tiers, reach: Reach<'_>, predicted: u32) -> Row {
+    /// The row of a holder with blocks of its own, where the query has `end` blocks.
+    pub(crate) fn row(&self, holder: u32, own: &Tiers, end: u32, besides: &Besides<'_>) -> Row {
         let [one, two, three, four] = own.each_ref().map(Vec::as_slice);
-        let reached = reach.map(|reached| self.reached(reached));
+        let Besides { reach, credits, .. } = *besides;
+        let reached = (reach.is_some() || end < u32::MAX)
+            .then(|| self.reached(reach, |pool| pool.up_to(end, credits)));
         let pools = reached.as_ref().unwrap_or(&self.all);
-        let expected = 0..predicted;
-        let expected = if predicted > 0 {
+        let expected = 0..besides.predicted.min(end);
+        let expected = if expected.end > 0 {
             std::slice::from_ref(&expected)
         } else {
             &[]
@@ -71,12 +90,17 @@ impl Pools {
         row.sharing(shared).expecting(predicted)
     }
 
-    fn reached(&self, reached: &[u32]) -> Vec<Range<u32>> {
+    /// What the pools hold together that are reached.
+    fn reached(
+        &self,
+        reach: Reach<'_>,
+        ranges: impl Fn(&Pool) -> Vec<Range<u32>>,
+    ) -> Vec<Range<u32>> {
         let pools = self.list.iter();
-        let pools = pools.filter(|pool| reached.contains(&pool.holder));
-        let mut ranges = pools.flat_map(|pool| pool.ranges.clone()).collect();
-        join(&mut ranges);
-        ranges
+        let pools = pools.filter(|pool| reach.is_none_or(|all| all.contains(&pool.holder)));
+        let mut all = pools.flat_map(ranges).collect();
+        join(&mut all);
+        all
     }
 }
 

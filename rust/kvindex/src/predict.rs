@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::event::Tier;
+use crate::group::MAIN;
 use crate::holder::Sender;
 use crate::member::{Identity, Role};
 use crate::mix::MixMap;
@@ -140,6 +141,8 @@ impl Predictions {
             role: Role::Plain,
             chunk: 0,
             pool: false,
+            several: false,
+            group: MAIN,
         };
         members.record(holder)[0].store(identity.pack(), Relaxed);
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::DecodeError;
+use crate::index::Config;
 use crate::event::{Batch, Event, GroupKind, Name, Reason, Store};
 use crate::key::{BlockHasher, namespace_seed};
 use crate::namespace::{Family, Namespace};
@@ -42,12 +43,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(batch: Batch, block_size: u32, strict: bool) -> Result<Self, DecodeError> {
+    pub(crate) fn new(batch: Batch, config: &Config, strict: bool) -> Result<Self, DecodeError> {
         let mut plans = Vec::with_capacity(batch.events.len());
         let mut locals = Vec::with_capacity(batch.names.len());
         for (number, event) in batch.events.iter().enumerate() {
             let plan = match event {
-                Event::Store(store) => Plan::new(&batch, store, block_size, &mut locals),
+                Event::Store(store) => Plan::new(&batch, store, config, &mut locals),
                 _ => Plan::default(),
             };
             let fault = match event {
@@ -93,11 +94,12 @@ impl Plan {
         (!of_tokens || may_be_main(store)).then_some(fault)
     }
 
-    fn new(batch: &Batch, store: &Store, block_size: u32, locals: &mut Vec<u64>) -> Self {
+    fn new(batch: &Batch, store: &Store, config: &Config, locals: &mut Vec<u64>) -> Self {
+        let block_size = config.block_size;
         let mut plan = Self::default();
         let names = &batch.names[store.names.clone()];
         plan.fault = fault(names, store);
-        if store.kind == Some(GroupKind::Other) {
+        if is_other(store) && !config.group_rules {
             return plan;
         }
         let size = store.block_size.unwrap_or(u64::from(block_size));
@@ -121,7 +123,8 @@ impl Plan {
         }
         plan.partial = tokens < most;
         plan.count = names.len() - usize::from(plan.partial);
-        if plan.unit == 0 {
+        // The blocks of other groups are mostly known by name.
+        if plan.unit == 0 || is_other(store) {
             return plan;
         }
         let layout = Layout {
@@ -167,7 +170,13 @@ impl Plan {
 
 /// Whether an event may be of the main group, as far as it says itself.
 fn may_be_main(store: &Store) -> bool {
-    store.kind.is_some() || store.group.is_none_or(|group| group == 0)
+    let first = store.group.is_none_or(|group| group == 0);
+    !is_other(store) && (store.kind.is_some() || first)
+}
+
+/// Whether an event says that it is of a group besides the main one.
+fn is_other(store: &Store) -> bool {
+    store.kind.is_some_and(|kind| kind != GroupKind::Full)
 }
 
 /// What is wrong with a store's hashes.

@@ -11,21 +11,23 @@
 //! answer            w1 43   w2 52   w3 9
 //! ```
 //!
-//! Holders of chunked tiers or of units that count only as a whole are counted
-//! from the copies at the end, and so is everybody where pools hold some of the
-//! blocks; see `count` for all others.
+//! Holders of chunked tiers, of units that count only as a whole or of several
+//! cache groups are counted from the copies at the end, and so is everybody where
+//! pools hold some of the blocks; see `count` for all others.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::claims::{Claim, partition};
 use crate::count::{Counts, Stretch};
-use crate::credit::Credits;
+use crate::credit::{Credits, Own};
 use crate::error::Forked;
 use crate::found::{Explanation, Row};
+use crate::group::MAIN;
 use crate::keys::Keys;
 use crate::member::{Identity, Role};
 use crate::pool::Pools;
+use crate::resume::Besides;
 use crate::roster::{Names, Reach, Roster};
 use crate::run::Shared;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
@@ -66,6 +68,8 @@ pub struct Walk {
     segments: Vec<Segment>,
     pub(crate) counts: Counts,
     pub(crate) credits: Credits,
+    /// Memory for the blocks of one holder.
+    tiers: Tiers,
     /// What pools hold: by single blocks, and by pairs.
     pools: [Pools; 2],
     /// Whether they hold anything of the query.
@@ -170,9 +174,7 @@ impl Walk {
         let mut credits = std::mem::take(&mut self.credits);
         self.gather(shared, &mut credits);
         self.credits = credits;
-        if self.counts.is_pooled() {
-            roster.refresh(&mut self.names);
-        }
+        roster.refresh(&mut self.names);
         self.settle(usize::from(how.pairs), how.cascading);
     }
 
@@ -186,34 +188,38 @@ impl Walk {
     /// Counts the rows of all that have credits, and what pools hold in the walk
     /// of one kind of keys.
     fn settle(&mut self, kind: usize, cascading: bool) {
-        let names = &self.names;
-        let (pools, counts) = (&mut self.pools[kind], &mut self.counts);
         self.credits.sort();
+        let (credits, names) = (&self.credits, &self.names);
+        let (pools, counts) = (&mut self.pools[kind], &mut self.counts);
         if !cascading {
-            self.credits
-                .each(true, |pool, tiers| pools.add(pool, tiers));
+            for (pool, own) in credits.each(true) {
+                pools.add(pool, own);
+            }
             self.pooled |= !pools.is_empty();
         }
-        // Who is not known any more is dropped by the caller.
-        let reach = |holder| {
-            names
-                .get(holder)
-                .and_then(|(worker, _)| names.reach(worker))
-        };
         // Prompts of pairs are predicted by single blocks.
         let predicted = if kind == 0 { &self.predicted[..] } else { &[] };
-        let row = |holder, tiers: &Tiers| {
+        let tiers = &mut self.tiers;
+        let mut row = |holder, own: Own<'_>| {
             if cascading {
-                Row::new(holder, cascade(tiers))
-            } else {
-                pools.row(holder, tiers, reach(holder), expected(predicted, holder))
+                own.tiers(MAIN, u32::MAX, tiers);
+                return Row::new(holder, cascade(tiers));
             }
+            // Who is not known any more is dropped by the caller.
+            let worker = names.get(holder);
+            let besides = Besides {
+                pools,
+                credits,
+                reach: worker.and_then(|(worker, _)| names.reach(worker)),
+                predicted: expected(predicted, holder),
+                needs: names.needs(holder),
+            };
+            besides.row(holder, own, tiers)
         };
-        let nothing = Tiers::default();
-        counts.begin_special(|holder| row(holder, &nothing));
-        self.credits.each(false, |holder, tiers| {
-            counts.set_special(row(holder, tiers));
-        });
+        counts.begin_special(|holder| row(holder, Own::default()));
+        for (holder, own) in credits.each(false) {
+            counts.set_special(row(holder, own));
+        }
     }
 
     /// How many leading blocks pools hold for a worker.
@@ -371,6 +377,9 @@ impl Walk {
     pub(crate) fn held(&self, shared: &Shared, holder: Option<u32>, reach: Reach<'_>) -> Vec<u8> {
         let mut held = vec![0; self.known() as usize];
         for (stretch, claim, member) in self.claims(shared) {
+            if member.group != MAIN {
+                continue;
+            }
             let bit = if member.pool {
                 let reached = reach.is_none_or(|pools| pools.contains(&member.holder));
                 u8::from(reached) * Explanation::SHARED

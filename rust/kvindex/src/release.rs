@@ -2,6 +2,7 @@
 
 use crate::claims::Range;
 use crate::event::{Name, Tier};
+use crate::group::GroupId;
 use crate::hold::Target;
 use crate::member::Role;
 use crate::place::Standing;
@@ -13,8 +14,14 @@ impl Writer {
     /// Gives up the blocks of leading names at once, where they lie side by side
     /// and nothing about them is rare; how many. After 0 the first name is to be
     /// released by itself.
-    pub(crate) fn release_piece(&mut self, holder: u32, tier: Tier, names: &[Name]) -> usize {
-        let Some(member) = self.sole_member(holder, tier) else {
+    pub(crate) fn release_piece(
+        &mut self,
+        holder: u32,
+        group: GroupId,
+        tier: Tier,
+        names: &[Name],
+    ) -> usize {
+        let Some(member) = self.sole_member(holder, group, tier) else {
             return 0;
         };
         let alias = |block| self.members.get(member).copies.alias(block);
@@ -45,34 +52,42 @@ impl Writer {
         self.members.get_mut(member).copies.clear(blocks);
         self.store.uncover(run, member, &range);
         let count = range.end - range.start;
-        self.holders.get_mut(holder).held[tier as usize] -= u64::from(count);
+        *self.holders.get_mut(holder).held_mut(group, tier) -= u64::from(count);
         self.store.settle(run, &range);
         usize::from(count)
     }
 
-    /// The one member of a holder's tier, where nothing waits.
-    fn sole_member(&self, holder: u32, tier: Tier) -> Option<u32> {
+    /// The one member of a holder's group on a tier, where nothing waits.
+    fn sole_member(&self, holder: u32, group: GroupId, tier: Tier) -> Option<u32> {
         let holder = self.holders.get(holder);
-        let [slot] = holder.members[tier as usize][..] else {
+        let [slot] = holder.slots(group, tier)[..] else {
             return None;
         };
         let simple = slot.role == Role::Plain && holder.waiting.blocks == 0;
         simple.then_some(slot.number)
     }
 
-    /// Takes one copy of everything that a holder holds on a tier under a name;
-    /// whether there was anything.
-    pub(crate) fn release(&mut self, holder: u32, tier: Tier, name: Name) -> bool {
+    /// Takes one copy of everything that a holder holds of a group on a tier under
+    /// a name; whether there was anything.
+    pub(crate) fn release(
+        &mut self,
+        holder: u32,
+        group: GroupId,
+        tier: Tier,
+        name: Name,
+    ) -> bool {
         let meanings = self.store.places.meanings(&self.store.shared, name);
-        let slots = self.holders.get(holder).members[tier as usize].clone();
+        let slots = self.holders.get(holder).slots(group, tier).clone();
         let mut released = false;
         for block in meanings.iter() {
             for slot in &slots {
                 let target = Target {
                     holder,
+                    group,
                     tier,
                     counting: true,
                     chunk: slot.chunk,
+                    states: false,
                 };
                 released |= self.store.tidy(block.run())
                     && match slot.role {
@@ -105,7 +120,8 @@ impl Writer {
         let range = block.offset()..block.offset() + 1;
         self.store.uncover(block.run(), member, &range);
         if !self.held_besides(target, member, block) {
-            self.holders.get_mut(target.holder).held[target.tier as usize] -= 1;
+            let holder = self.holders.get_mut(target.holder);
+            *holder.held_mut(target.group, target.tier) -= 1;
         }
         self.store.settle(block.run(), &range);
         true
@@ -143,7 +159,8 @@ impl Writer {
                 let word = self.unit_word(target, member, block, length, &piece);
                 self.store.remove_word(piece.run, word);
                 let alone = self.held_alone(target, &piece);
-                self.holders.get_mut(target.holder).held[target.tier as usize] -= alone;
+                let holder = self.holders.get_mut(target.holder);
+                *holder.held_mut(target.group, target.tier) -= alone;
                 self.store.settle(piece.run, &piece.range());
             }
         }

@@ -72,7 +72,7 @@ impl Writer {
 
     /// The number of an alias that a holder gave a block, if it did.
     fn own_alias(&self, holder: u32, block: Block) -> Option<usize> {
-        let mut slots = self.holders.get(holder).members.iter().flatten();
+        let mut slots = self.holders.get(holder).all_slots();
         slots.find_map(|slot| self.members.get(slot.number).copies.alias(block))
     }
 
@@ -101,8 +101,8 @@ impl Writer {
 
     /// Whether a holder holds a block under that name, on any tier.
     pub(crate) fn holds(&self, holder: u32, block: Block, name: Name) -> bool {
-        let slots = self.holders.get(holder).members.iter().flatten();
-        slots.into_iter().any(|slot| match slot.role {
+        let mut slots = self.holders.get(holder).all_slots();
+        slots.any(|slot| match slot.role {
             Role::Plain => {
                 self.store.covers(slot.number, block) && self.has_name(slot.number, block, name)
             }

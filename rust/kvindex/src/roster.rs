@@ -15,6 +15,9 @@ pub(crate) struct Name {
     pub(crate) text: Arc<str>,
     pub(crate) rank: u32,
     pub(crate) pool: bool,
+    /// How many blocks each cache group but the main one needs before the point
+    /// from which it goes on.
+    pub(crate) needs: Arc<[u32]>,
 }
 
 /// The pools that a worker reaches, by their holders; `None` = all.
@@ -77,6 +80,11 @@ impl Names {
         Some((&name.text, name.rank))
     }
 
+    /// What each cache group of a holder but the main one needs.
+    pub(crate) fn needs(&self, holder: u32) -> &[u32] {
+        self.find(holder).map_or(&[], |name| &name.needs)
+    }
+
     /// The ranks of a worker and their holders, ascending by rank.
     pub(crate) fn ranks(&self, worker: &str) -> &[(u32, u32)] {
         self.workers.get(worker).map_or(&[], Vec::as_slice)
@@ -137,6 +145,15 @@ impl Roster {
                 names.resize(holder as usize + 1, None);
             }
             names[holder as usize] = name;
+        });
+    }
+
+    /// Sets what each cache group of a holder but the main one needs.
+    pub(crate) fn set_needs(&self, holder: u32, needs: Vec<u32>) {
+        self.change(|known| {
+            if let Some(name) = &mut known.holders[holder as usize] {
+                name.needs = needs.into();
+            }
         });
     }
 

@@ -33,6 +33,7 @@ pub(crate) struct Writer {
     pub(crate) block_size: u32,
     pub(crate) orphan_blocks: u32,
     pub(crate) registered_only: bool,
+    pub(crate) group_rules: bool,
     /// Memory for the chain keys of a store.
     pub(crate) keys: Vec<u64>,
     cursor: u32,
@@ -60,6 +61,7 @@ impl Writer {
             block_size: config.block_size,
             orphan_blocks: config.orphan_blocks,
             registered_only: config.registered_only,
+            group_rules: config.group_rules,
             keys: Vec::new(),
             cursor: 0,
             ended: Vec::new(),
@@ -85,6 +87,7 @@ impl Writer {
                 text: self.holders.get(holder).name.clone(),
                 rank,
                 pool: sender.is_pool(),
+                needs: Arc::default(),
             };
             self.roster.set(holder, Some(name));
         }
@@ -114,8 +117,8 @@ impl Writer {
     pub(crate) fn reset(&mut self, holder: u32) -> bool {
         let used = self.is_used(holder);
         self.drop_all(holder);
+        self.forget_groups(holder);
         let holder = self.holders.get_mut(holder);
-        holder.groups = crate::holder::Groups::default();
         holder.cursors.clear();
         holder.seq = None;
         holder.duplicates = 0;

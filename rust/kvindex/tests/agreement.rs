@@ -14,6 +14,7 @@ fn configs() -> impl Strategy<Value = Config> {
     (1..3_u32, orphans, registered).prop_map(|(block_size, orphan_blocks, registered_only)| {
         Config {
             registered_only,
+            group_rules: false,
             orphan_blocks,
             ..config(block_size)
         }

@@ -88,6 +88,7 @@ impl<V: Variant> Subject for Kvindex<V> {
         let config = Config {
             block_size: BLOCK_SIZE as u32,
             registered_only: false,
+            group_rules: false,
             orphan_blocks: 1 << 14,
         };
         let index = Index::new(config).map_err(|error| error.0)?;

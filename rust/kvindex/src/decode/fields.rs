@@ -7,10 +7,14 @@ use super::msgpack::{Broken, Reader, Value};
 use super::{Fail, tokens};
 use crate::event::{GroupKind, Name, Reason};
 
-/// What an event calls its cache group's kind.
-pub(super) fn group_kind(kind: &str) -> GroupKind {
-    match kind {
-        "full_attention" | "mla_attention" | "sink_full_attention" => GroupKind::Full,
+/// What an event calls its cache group's kind, and the length of its window.
+pub(super) fn group_kind(kind: &str, window: Option<u64>) -> GroupKind {
+    match (kind, window) {
+        ("full_attention" | "mla_attention" | "sink_full_attention", _) => GroupKind::Full,
+        ("sliding_window" | "sliding_window_mla", Some(tokens @ 1..)) => {
+            GroupKind::Window(tokens.try_into().unwrap_or(u32::MAX))
+        }
+        ("mamba", _) => GroupKind::State,
         _ => GroupKind::Other,
     }
 }

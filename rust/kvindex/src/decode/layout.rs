@@ -27,6 +27,7 @@ pub(super) enum Field {
     ExtraKeys,
     Group,
     GroupKind,
+    Window,
     Locality,
     Other,
 }
@@ -65,6 +66,7 @@ impl Kind {
                 Field::ExtraKeys,
                 Field::Group,
                 Field::GroupKind,
+                Field::Window,
             ],
             Self::Remove => &[Field::Hashes, Field::Medium, Field::Group],
             Self::Clear => &[],
@@ -100,6 +102,7 @@ impl Kind {
             b"lora_name" => Field::Lora,
             b"extra_keys" => Field::ExtraKeys,
             b"cache_salt" => Field::Salt,
+            b"kv_cache_spec_sliding_window" => Field::Window,
             _ => Field::Other,
         }
     }

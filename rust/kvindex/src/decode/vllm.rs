@@ -16,7 +16,7 @@ use super::layout::{Field, Kind};
 use super::msgpack::{Broken, Reader, Value};
 use super::{Fail, Mark, fields};
 use crate::error::DecodeError;
-use crate::event::{Batch, Event, GroupKind, Name, Remove, Store};
+use crate::event::{Batch, Event, Name, Remove, Store};
 
 /// Reads one payload of the vLLM family.
 ///
@@ -48,7 +48,8 @@ struct Fields<'a> {
     medium: Option<&'a str>,
     remote: bool,
     group: Option<u32>,
-    kind: Option<GroupKind>,
+    kind: Option<&'a str>,
+    window: Option<u64>,
     /// Where the extra keys are: they can be told apart only when the adapter's
     /// name and the parent are known.
     extra_keys: Option<usize>,
@@ -211,7 +212,8 @@ impl<'a> Decoder<'a> {
                 reader.skip()?;
             }
             Field::Group => into.group = fields::group(reader)?,
-            Field::GroupKind => into.kind = fields::text(reader)?.map(fields::group_kind),
+            Field::GroupKind => into.kind = fields::text(reader)?,
+            Field::Window => into.window = fields::unsigned(reader)?,
             Field::Locality => into.remote = fields::text(reader)?.is_some_and(fields::is_remote),
             Field::Other => reader.skip()?,
         }
@@ -223,6 +225,8 @@ impl<'a> Decoder<'a> {
             return Ok(Event::Clear);
         }
         let names = fields.names.clone().ok_or(Fail::MALFORMED)?;
+        let group_kind = |kind| fields::group_kind(kind, fields.window);
+        let group_kind = fields.kind.map(group_kind);
         let medium = fields.medium.map(|medium| self.batch.text(medium));
         if matches!(kind, Kind::Remove) {
             return Ok(Event::Remove(Remove {
@@ -230,7 +234,7 @@ impl<'a> Decoder<'a> {
                 medium,
                 remote: fields.remote,
                 group: fields.group,
-                kind: fields.kind,
+                kind: group_kind,
             }));
         }
         let (images, salts) = (self.batch.images.len(), self.batch.salts.len());
@@ -248,7 +252,7 @@ impl<'a> Decoder<'a> {
             medium,
             remote: fields.remote,
             group: fields.group,
-            kind: fields.kind,
+            kind: group_kind,
             images: images..self.batch.images.len(),
             salts: salts..self.batch.salts.len(),
             extra_keys,

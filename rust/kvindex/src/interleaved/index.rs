@@ -20,6 +20,7 @@ fn index() -> Arc<Index> {
     let config = Config {
         block_size: 1,
         registered_only: false,
+        group_rules: false,
         orphan_blocks: 0,
     };
     Arc::new(Index::new(config).unwrap())

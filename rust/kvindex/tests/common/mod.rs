@@ -32,6 +32,7 @@ pub(crate) fn config(block_size: u32) -> Config {
     Config {
         block_size,
         registered_only: false,
+        group_rules: false,
         orphan_blocks: 1000,
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn config(bytes: &mut Bytes<'_>) -> (Config, bool) {
     let config = Config {
         block_size: 1 + bytes.below(2) as u32,
         registered_only: bytes.pick([8]) == 1,
+        group_rules: false,
         orphan_blocks: [1000, 0, 4][bytes.pick([40, 80])],
     };
     (config, bytes.pick([16]) == 1)
