@@ -34,23 +34,22 @@ class Groups(Predictions):
         others = self.others.setdefault(holder, {})
         if kind is not None:
             self.kinds[holder, number] = (kind, event.kv_cache_spec_sliding_window)
-        known = self.kinds.get((holder, number))
-        if kind is None and number is None:
-            known = None
-        if known is None or known[0] in FULL_KINDS:
-            if number is None:
-                return MAIN
-            named = known is not None or number == 0
-            if main is None and named and number not in others:
-                self.main_groups[holder] = main = number
+        full = kind is None or kind in FULL_KINDS
+        if full and number is None:
+            return MAIN
+        named = kind is not None or number == 0
+        if full and main is None and named and number not in others:
+            self.main_groups[holder] = main = number
         if number is not None and number == main:
-            return MAIN if known is None or known[0] in FULL_KINDS else NOBODY
+            return MAIN if full else NOBODY
         if not self.group_rules or holder[1] == POOL:
             return NOBODY
         if number not in others and kind is None and not event.token_ids:
             return NOBODY
-        if number not in others or known is not None:
-            others[number] = known or ("unknown", None)
+        if kind is not None:
+            others[number] = (kind, event.kv_cache_spec_sliding_window)
+        else:
+            others.setdefault(number, ("unknown", None))
         return number
 
     def removal_group(self, holder: Holder, event: BlockRemoved) -> Group | Nobody:

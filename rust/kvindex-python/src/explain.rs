@@ -91,6 +91,14 @@ pub(crate) fn explanation<'py>(
         pools.set_item(&**pool, depth)?;
     }
     dict.set_item("pools", pools)?;
+    let groups = why.groups.iter().map(|group| {
+        let dict = PyDict::new(py);
+        dict.set_item("group", group.number)?;
+        dict.set_item("needs", group.needs)?;
+        dict.set_item("depth", group.depth)?;
+        Ok(dict)
+    });
+    dict.set_item("groups", groups.collect::<PyResult<Vec<_>>>()?)?;
     let state = why.state.as_ref();
     dict.set_item("seq", state.and_then(|state| state.seq))?;
     dict.set_item("orphans", state.map_or(0, |state| state.orphans))?;
@@ -110,6 +118,8 @@ fn stop(worker: &str, rank: u32, why: &Explanation) -> String {
         format!("worker {worker:?} with dp_rank {rank} is unknown")
     } else if u64::from(depth) >= why.known {
         format!("nobody holds block {depth} under this prefix")
+    } else if why.groups.first().is_some_and(|main| main.depth > depth) {
+        "no later block is one from which all cache groups of the worker can go on".to_owned()
     } else if let Some(&held) = held.filter(|held| **held != 0) {
         let tiers = tiers(held).join(" and ");
         format!("block {depth} is on {tiers}, but the chunk or larger block around it is not whole")

@@ -511,7 +511,10 @@ impl Indexer {
     ///     sentence about what ends the depth; `tiers`, for each block that the
     ///     index knows the names of the tiers on which this worker has it, and
     ///     "shared" where a pool has it; `pools`, the depths of the pools that the
-    ///     worker reaches; `known_worker`, `seq`, `orphans` and `duplicates`.
+    ///     worker reaches; `groups`, for a worker with several cache groups and with
+    ///     `group_rules`, each one's number, the blocks that it needs to go on (None =
+    ///     all) and how deep it could go on by itself, the main one first;
+    ///     `known_worker`, `seq`, `orphans` and `duplicates`.
     ///
     /// Examples:
     ///     >>> import kvindex

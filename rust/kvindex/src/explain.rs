@@ -51,6 +51,11 @@ impl Index {
                     row,
                     held: walk.held(&self.shared, holder, reach),
                     pools: Vec::new(),
+                    groups: holder.map_or_else(Vec::new, |holder| {
+                        let apart = walk.apart(usize::from(pairs), holder);
+                        let groups = &writer.holders.get(holder).groups;
+                        groups.depths(size as u32, &apart)
+                    }),
                     state: holder.map(|holder| writer.state(holder)),
                 };
             }

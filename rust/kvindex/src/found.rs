@@ -232,6 +232,17 @@ pub struct PoolState {
     pub duplicates: u64,
 }
 
+/// How far one cache group of a holder could go on by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupDepth {
+    /// What events call it.
+    pub number: Option<u32>,
+    /// The blocks that it needs before the point; `None` = all.
+    pub needs: Option<u32>,
+    /// The deepest point, in blocks.
+    pub depth: u32,
+}
+
 /// Why one holder's answer to one query is what it is. All numbers are blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
@@ -247,6 +258,9 @@ pub struct Explanation {
     pub held: Vec<u8>,
     /// The pools that the worker reaches, and how many leading blocks each holds.
     pub pools: Vec<(Arc<str>, u32)>,
+    /// The holder's cache groups, the main one first; empty where there is but one,
+    /// and where it holds nothing of the query.
+    pub groups: Vec<GroupDepth>,
     /// The holder's state, where it is known.
     pub state: Option<HolderState>,
 }

@@ -6,6 +6,7 @@
 //! blocks are mostly known already.
 
 use crate::event::{GroupKind, Store, Tier};
+use crate::found::GroupDepth;
 use crate::holder::Slot;
 use crate::profile::PerTier;
 use crate::writer::Writer;
@@ -71,7 +72,6 @@ impl Groups {
         if let (Some(number), Some(kind)) = (number, kind) {
             self.learn(number, kind);
         }
-        let kind = kind.or_else(|| self.kind(number));
         if kind.is_some_and(|kind| kind != GroupKind::Full) {
             return false;
         }
@@ -107,19 +107,15 @@ impl Groups {
     /// Follows a group besides the main one; whether more or something else is
     /// known of it now.
     fn follow(&mut self, number: Option<u32>, kind: Option<GroupKind>) -> (GroupId, bool) {
-        let known = kind.or_else(|| self.kind(number));
-        let kind = known.unwrap_or(GroupKind::Other);
         if let Some(group) = self.find(number) {
             let other = &mut self.others[usize::from(group) - 1];
-            let changed = other.kind != kind && known.is_some();
-            if changed {
-                other.kind = kind;
-            }
-            return (group, changed);
+            let before = other.kind;
+            other.kind = kind.unwrap_or(before);
+            return (group, other.kind != before);
         }
         self.others.push(Other {
             number,
-            kind,
+            kind: kind.unwrap_or(GroupKind::Other),
             members: PerTier::default(),
             held: PerTier::default(),
         });
@@ -142,6 +138,20 @@ impl Groups {
             members.append(&mut other.members[tier as usize]);
         }
         members
+    }
+
+    /// Each group by what events call it, and how far it could go on by itself.
+    pub(crate) fn depths(&self, block_size: u32, apart: &[u32]) -> Vec<GroupDepth> {
+        let others = self.others.iter().map(|other| other.number);
+        let numbers = [self.main].into_iter().chain(others);
+        let needs = [u32::MAX].into_iter().chain(self.needs(block_size));
+        let groups = numbers.zip(needs).zip(apart);
+        let groups = groups.map(|((number, need), &depth)| GroupDepth {
+            number,
+            needs: (need < u32::MAX).then_some(need),
+            depth,
+        });
+        groups.collect()
     }
 
     /// How many blocks each group but the main one needs before the point from

@@ -66,7 +66,8 @@ mod version;
 mod writer;
 
 pub use found::{
-    Blocks, Candidate, Explanation, Found, HolderState, Options, PoolState, Row, Stats, Weights,
+    Blocks, Candidate, Explanation, Found, GroupDepth, HolderState, Options, PoolState, Row, Stats,
+    Weights,
 };
 pub use holder::Sender;
 pub use index::{Config, Index, MAX_BLOCK_SIZE, Origin};

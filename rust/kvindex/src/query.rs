@@ -205,21 +205,27 @@ impl Walk {
                 own.tiers(MAIN, u32::MAX, tiers);
                 return Row::new(holder, cascade(tiers));
             }
-            // Who is not known any more is dropped by the caller.
-            let worker = names.get(holder);
-            let besides = Besides {
-                pools,
-                credits,
-                reach: worker.and_then(|(worker, _)| names.reach(worker)),
-                predicted: expected(predicted, holder),
-                needs: names.needs(holder),
-            };
+            let predicted = expected(predicted, holder);
+            let besides = Besides::of(holder, names, pools, credits, predicted);
             besides.row(holder, own, tiers)
         };
         counts.begin_special(|holder| row(holder, Own::default()));
         for (holder, own) in credits.each(false) {
             counts.set_special(row(holder, own));
         }
+    }
+
+    /// How far each cache group of a holder could go on by itself, the main one
+    /// first; empty where there is but one. `kind` is that of the last walk's keys.
+    pub(crate) fn apart(&self, kind: usize, holder: u32) -> Vec<u32> {
+        if self.names.needs(holder).is_empty() || !self.counts.has_special() {
+            return Vec::new();
+        }
+        let predicted = if kind == 0 { &self.predicted[..] } else { &[] };
+        let (names, pools, credits) = (&self.names, &self.pools[kind], &self.credits);
+        let predicted = expected(predicted, holder);
+        let besides = Besides::of(holder, names, pools, credits, predicted);
+        besides.apart(holder, credits.of(holder), self.known())
     }
 
     /// How many leading blocks pools hold for a worker.

@@ -15,9 +15,9 @@ use std::ops::Range;
 
 use crate::credit::{Credits, Own};
 use crate::found::Row;
-use crate::group::MAIN;
+use crate::group::{GroupId, MAIN};
 use crate::pool::Pools;
-use crate::roster::Reach;
+use crate::roster::{Names, Reach};
 use crate::tally::{Tiers, join};
 
 /// What a holder's row is made from besides its own blocks.
@@ -32,7 +32,25 @@ pub(crate) struct Besides<'a> {
     pub(crate) needs: &'a [u32],
 }
 
-impl Besides<'_> {
+impl<'a> Besides<'a> {
+    /// That of a holder. Who is not known any more is dropped by the caller.
+    pub(crate) fn of(
+        holder: u32,
+        names: &'a Names,
+        pools: &'a Pools,
+        credits: &'a Credits,
+        predicted: u32,
+    ) -> Self {
+        let worker = names.get(holder);
+        Self {
+            pools,
+            credits,
+            reach: worker.and_then(|(worker, _)| names.reach(worker)),
+            predicted,
+            needs: names.needs(holder),
+        }
+    }
+
     /// The row of a holder, up to where all its cache groups can go on.
     pub(crate) fn row(&self, holder: u32, own: Own<'_>, tiers: &mut Tiers) -> Row {
         let mut end = u32::MAX;
@@ -42,15 +60,38 @@ impl Besides<'_> {
             end = row.depth();
             let [memory, ..] = tiers;
             for (group, &need) in (MAIN + 1..).zip(self.needs) {
-                memory.clear();
-                memory.push(0..self.predicted.min(end));
-                own.ranges(group, end, memory);
-                end = resume(memory, need, end);
+                end = self.resume(own, group, need, end, memory);
             }
             if end == row.depth() {
                 return row;
             }
         }
+    }
+
+    /// How far each group could go on by itself, `end` or before it, the main one
+    /// first.
+    pub(crate) fn apart(&self, holder: u32, own: Own<'_>, end: u32) -> Vec<u32> {
+        let main = Self { needs: &[], ..*self };
+        let main = main.row(holder, own, &mut Tiers::default()).depth();
+        let others = (MAIN + 1..).zip(self.needs);
+        let others =
+            others.map(|(group, &need)| self.resume(own, group, need, end, &mut Vec::new()));
+        [main].into_iter().chain(others).collect()
+    }
+
+    /// The deepest point, `end` or before it, from which a group can go on.
+    fn resume(
+        &self,
+        own: Own<'_>,
+        group: GroupId,
+        need: u32,
+        end: u32,
+        memory: &mut Vec<Range<u32>>,
+    ) -> u32 {
+        memory.clear();
+        memory.push(0..self.predicted.min(end));
+        own.ranges(group, end, memory);
+        resume(memory, need, end)
     }
 }
 
