@@ -9,7 +9,7 @@ runs, no code shared with the product.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvindex.events import AllBlocksCleared, BlockRemoved
 from tests.model_groups import NOBODY, Groups, Nobody
 from tests.model_read import (
     MAIN,

@@ -35,13 +35,14 @@ class Groups(Predictions):
         if kind is not None:
             self.kinds[holder, number] = (kind, event.kv_cache_spec_sliding_window)
         full = kind is None or kind in FULL_KINDS
-        if full and number is None:
+        if number is not None:
+            named = kind is not None or number == 0
+            if full and main is None and named and number not in others:
+                self.main_groups[holder] = main = number
+            if number == main:
+                return MAIN if full else NOBODY
+        elif full:
             return MAIN
-        named = kind is not None or number == 0
-        if full and main is None and named and number not in others:
-            self.main_groups[holder] = main = number
-        if number is not None and number == main:
-            return MAIN if full else NOBODY
         if not self.group_rules or holder[1] == POOL:
             return NOBODY
         if number not in others and kind is None and not event.token_ids:

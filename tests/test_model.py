@@ -353,6 +353,29 @@ def test_groups_other_than_the_main_one_are_ignored(story: Story) -> None:
     assert story.say("w1", removed("AB")).removed == 1
 
 
+def test_with_group_rules_all_groups_have_to_go_on() -> None:
+    story = Story(group_rules=True)
+    full: Fields = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+    window: Fields = {
+        "group_idx": 1,
+        "kv_cache_spec_kind": "sliding_window",
+        "kv_cache_spec_sliding_window": 2 * SIZE + 1,
+    }
+    state: Fields = {"group_idx": 2, "kv_cache_spec_kind": "mamba"}
+    story.say("w1", stored("ABCDE", **full), stored("ABCDE", **window))
+    assert story.depths("ABCDEF") == {"w1": 5}
+    story.say("w1", removed("A", "AB", "ABC", group_idx=1))
+    assert [story.depths("ABCDE"[:end]) for end in (5, 4)] == [{"w1": 5}, {}]
+    masked = stored("ABCDE", block_hashes=[h("ABC"), h("ABCDE")], **state)
+    assert story.say("w1", masked).stored == 2
+    assert story.depths("ABCDEF") == {"w1": 5}
+    story.say("w1", removed("ABCDE", group_idx=2))
+    assert story.depths("ABCDEF") == {}
+    story.say("w1", stored("BC", "A", **window))
+    assert story.depths("ABCDEF") == {"w1": 3}
+    assert story.held("w1") == 5
+
+
 def test_two_clears_of_vllm_are_two_pools(story: Story) -> None:
     story.model.register("w1")
     everywhere = [stored("A", medium=each) for each in ("GPU", "CPU", "SSD", "REMOTE")]

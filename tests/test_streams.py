@@ -95,7 +95,7 @@ VLLM = [
     Row(
         "f1_hybrid_full_swa",
         "The sliding-window group is skipped and counted (group): depths are those of "
-        "the full-attention group.",
+        "the full-attention group. With group rules: see below.",
     ),
     Row(
         "f3_hybrid_full_mamba",

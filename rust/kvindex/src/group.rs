@@ -84,11 +84,7 @@ impl Groups {
     }
 
     /// The group that a removal belongs to; `None` where it is not followed.
-    pub(crate) fn remove(
-        &self,
-        number: Option<u32>,
-        kind: Option<GroupKind>,
-    ) -> Option<GroupId> {
+    pub(crate) fn remove(&self, number: Option<u32>, kind: Option<GroupKind>) -> Option<GroupId> {
         let other = self.find(number);
         let main = match (kind, number, self.main) {
             (Some(kind), ..) => kind == GroupKind::Full && (number.is_none() || other.is_none()),

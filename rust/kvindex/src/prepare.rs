@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::DecodeError;
-use crate::index::Config;
 use crate::event::{Batch, Event, GroupKind, Name, Reason, Store};
+use crate::index::Config;
 use crate::key::{BlockHasher, namespace_seed};
 use crate::namespace::{Family, Namespace};
 

@@ -69,13 +69,7 @@ impl Writer {
 
     /// Takes one copy of everything that a holder holds of a group on a tier under
     /// a name; whether there was anything.
-    pub(crate) fn release(
-        &mut self,
-        holder: u32,
-        group: GroupId,
-        tier: Tier,
-        name: Name,
-    ) -> bool {
+    pub(crate) fn release(&mut self, holder: u32, group: GroupId, tier: Tier, name: Name) -> bool {
         let meanings = self.store.places.meanings(&self.store.shared, name);
         let slots = self.holders.get(holder).slots(group, tier).clone();
         let mut released = false;

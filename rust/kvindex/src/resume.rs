@@ -71,7 +71,10 @@ impl<'a> Besides<'a> {
     /// How far each group could go on by itself, `end` or before it, the main one
     /// first.
     pub(crate) fn apart(&self, holder: u32, own: Own<'_>, end: u32) -> Vec<u32> {
-        let main = Self { needs: &[], ..*self };
+        let main = Self {
+            needs: &[],
+            ..*self
+        };
         let main = main.row(holder, own, &mut Tiers::default()).depth();
         let others = (MAIN + 1..).zip(self.needs);
         let others =
