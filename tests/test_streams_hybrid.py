@@ -17,6 +17,8 @@ import kvindex
 from tests.streams import load, low64, names_of, wire
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.streams import Message, Request, Stream
 
 WORKER = "engine"
@@ -170,3 +172,84 @@ def test_without_group_rules_some_depths_are_too_large(name: str) -> None:
         depth(index, prompt) - usable(prompt, held, needs) for prompt in prompts(stream)
     ]
     assert min(surplus) == 0 < max(surplus)
+
+
+# Streams with the engine's own answers, of groups of every kind and size.
+
+FAMILY = "vllm_groups"
+BETWEEN = {"f2_full32_swa16": 2}
+"""Answers at points that are multiples of no block of a group: the engine goes on from
+none of these, and no event says so."""
+NEED_ALL = {"f8_full_chunked_local"}
+"""Streams of groups whose rule is not known: never too much, often too little."""
+
+each_answered = pytest.mark.parametrize("name", names_of(FAMILY))
+
+
+def compared(name: str, *, group_rules: bool) -> Iterator[tuple[int, int]]:
+    """Yield each answer, and that of the engine, on the way and at the end."""
+    stream = load(FAMILY, name)
+    index = indexed(stream, group_rules=group_rules)
+    requests = {request.label: request for request in stream.requests}
+    size, told = stream.block_size, 0
+    for point in stream.meta["answers"]:
+        for message in stream.messages[told : point["after_n_batches"]]:
+            assert not tell(index, message).reasons.keys() - {"group"}
+        told = point["after_n_batches"]
+        for label, hits in point["hits"].items():
+            tokens = requests[label].tokens
+            for end, hit in enumerate(hits, 1):
+                (row,) = index.match(tokens[: end * size], workers=[WORKER])
+                yield row.depth, hit
+
+
+@each_answered
+def test_every_prompt_goes_on_as_deep_as_the_engine_says(name: str) -> None:
+    answers = list(compared(name, group_rules=True))
+    stream = load(FAMILY, name)
+    wrong = [(depth, hit) for depth, hit in answers if depth != hit]
+    if name in NEED_ALL:
+        assert all(depth < hit for depth, hit in wrong)
+        return
+    step = stream.meta["scheduler_block_size"] // stream.block_size
+    assert all(depth > hit and depth % step for depth, hit in wrong)
+    at_the_end = sum(map(len, stream.meta["answers"][-1]["hits"].values()))
+    wrong_at_the_end = [pair for pair in answers[-at_the_end:] if pair in wrong]
+    assert len(wrong_at_the_end) == BETWEEN.get(name, 0)
+
+
+@each_answered
+def test_without_group_rules_the_engine_often_says_less(name: str) -> None:
+    answers = list(compared(name, group_rules=False))
+    assert all(depth >= hit for depth, hit in answers)
+    assert sum(depth > hit for depth, hit in answers) > len(answers) / 20
+
+
+@each_answered
+def test_every_group_holds_at_the_end_what_its_pool_does(name: str) -> None:
+    stream = load(FAMILY, name)
+    index = indexed(stream, group_rules=True)
+    for message in stream.messages:
+        tell(index, message)
+    for group, copies in truth(stream).items():
+        removal = kvindex.BlockRemoved(list(copies.elements()), group_idx=group)
+        assert index.apply([removal], worker=WORKER).removed == copies.total()
+    assert len(index) == 0
+
+
+def test_the_streams_have_blocks_of_every_shape() -> None:
+    seen: Counter[str] = Counter()
+    for name in names_of(FAMILY):
+        stream = load(FAMILY, name)
+        for message in stream.messages:
+            for event in wire.events(message.payload):
+                if event["type"] != "BlockStored":
+                    continue
+                hashes, tokens = event["block_hashes"], event["token_ids"]
+                size = stream.meta["groups"][event["group_idx"]]["block_size"]
+                seen["no hashes"] += not hashes
+                seen["masked"] += len(tokens) > len(hashes) * event["block_size"]
+                seen["a part of a block"] += event["block_size"] < size
+                seen["coarse"] += event["block_size"] > stream.block_size
+    assert min(seen.values()) > 1, seen
+    assert len(seen) == 4

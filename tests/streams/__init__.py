@@ -110,9 +110,11 @@ def names_of(family: str) -> list[str]:
 
 @cache
 def load(family: str, name: str) -> Stream:
-    """Read one stream; `family` is "vllm" or "sglang"."""
+    """Read one stream; `family` is "vllm", "vllm_groups" or "sglang"."""
     meta = json.loads((FOLDER / family / f"{name}.meta.json").read_text())
-    return {"vllm": _vllm, "sglang": _sglang}[family](name, meta)
+    if family == "sglang":
+        return _sglang(name, meta)
+    return _vllm(family, name, meta)
 
 
 def _lines(family: str, name: str) -> list[dict[str, Any]]:
@@ -120,10 +122,10 @@ def _lines(family: str, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _vllm(name: str, meta: dict[str, Any]) -> Stream:
+def _vllm(family: str, name: str, meta: dict[str, Any]) -> Stream:
     messages = [
         Message(b64decode(line["topic"]), line["seq"], b64decode(line["payload"]))
-        for line in _lines("vllm", name)
+        for line in _lines(family, name)
     ]
     checkpoints = [
         State(
@@ -134,7 +136,7 @@ def _vllm(name: str, meta: dict[str, Any]) -> Stream:
         for point in meta.get("checkpoints", [])
     ]
     return Stream(
-        family="vllm",
+        family=family,
         name=name,
         block_size=meta.get("block_size") or meta["hash_block_size"],
         messages=messages,
