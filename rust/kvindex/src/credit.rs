@@ -82,6 +82,10 @@ impl Credits {
 pub(crate) struct Own<'a>(&'a [Credit]);
 
 impl Own<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The blocks of a cache group that count by tier, where the query has `end`
     /// blocks; sorted and disjoint.
     pub(crate) fn tiers(&self, of: GroupId, end: u32, tiers: &mut Tiers) {

@@ -53,6 +53,9 @@ impl<'a> Besides<'a> {
 
     /// The row of a holder, up to where all its cache groups can go on.
     pub(crate) fn row(&self, holder: u32, own: Own<'_>, tiers: &mut Tiers) -> Row {
+        if own.is_empty() && self.pools.is_empty() && self.predicted == 0 {
+            return Row::new(holder, [0; 4]);
+        }
         let mut end = u32::MAX;
         loop {
             own.tiers(MAIN, end, tiers);

@@ -175,6 +175,14 @@ fn test_numbers_of_wrong_type_or_range() {
     check_field("lora_id", adapter);
     let group = vec![(-1).into(), (1 << 32).into(), float(), "0".into(), nested()];
     check_field("group_idx", group);
+    let window = vec![
+        (-1).into(),
+        float(),
+        "128".into(),
+        nested(),
+        Wire::Bool(true),
+    ];
+    check_field("kv_cache_spec_sliding_window", window);
 }
 
 #[test]

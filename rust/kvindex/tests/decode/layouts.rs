@@ -100,7 +100,7 @@ fn test_arrays_of_10_and_12_items_have_group_and_kind() {
     let batch = read(vec![stored(fields)]);
     assert_eq!(
         (store(&batch).group, store(&batch).kind),
-        (Some(2), Some(GroupKind::Other))
+        (Some(2), Some(GroupKind::Window(128)))
     );
 
     let mut fields = front();
@@ -301,6 +301,33 @@ fn test_kinds_of_cache_groups() {
             "type": "BlockRemoved", "block_hashes": array![7], "kv_cache_spec_kind": kind,
         }]);
         assert_eq!(remove(&batch).kind, expected, "{kind}");
+    }
+}
+
+#[test]
+fn test_the_length_of_a_window_is_part_of_its_kind() {
+    for (kind, window, expected) in [
+        ("sliding_window", 1.into(), GroupKind::Window(1)),
+        ("sliding_window_mla", 128.into(), GroupKind::Window(128)),
+        (
+            "sliding_window",
+            (1 << 40).into(),
+            GroupKind::Window(u32::MAX),
+        ),
+        ("sliding_window", 0.into(), GroupKind::Other),
+        ("sliding_window", NIL, GroupKind::Other),
+        ("mamba", 128.into(), GroupKind::State),
+        ("chunked_local_attention", 128.into(), GroupKind::Other),
+        ("full_attention", 128.into(), GroupKind::Full),
+    ] {
+        let event = |window: Wire| {
+            map! {
+                "type": "BlockStored", "block_hashes": array![7], "token_ids": NIL,
+                "kv_cache_spec_sliding_window": window, "kv_cache_spec_kind": kind,
+            }
+        };
+        let batch = read(vec![event(window)]);
+        assert_eq!(store(&batch).kind, Some(expected), "{kind}");
     }
 }
 
