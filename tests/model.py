@@ -481,8 +481,6 @@ class Model(Groups):
         tier, group = store.tier, store.group
         size = min(size, len(block))
         chunk = self.profile(holder).chunk_tokens.get(tier, 0) // self.block_size
-        if group != MAIN and self.others[holder][group][0] == "mamba":
-            size, chunk = 1, 0
         self.announced.append(name)
         for copy in self.copies:
             where = (copy.holder, copy.group, copy.tier, copy.size, copy.chunk)

@@ -517,18 +517,18 @@ def test_a_group_of_sizes_that_do_not_fit_holds_nothing(scene: Scene) -> None:
     assert scene.depths("AB") == {}
 
 
-def test_chunks_count_whole_in_every_group_but_states(scene: Scene) -> None:
+def test_chunks_count_whole_in_every_group(scene: Scene) -> None:
     scene.index.register("w1", chunk_tokens={"host": 2 * BLOCK})
     full(scene, "ABCD")
     scene.S("w1", "X", **WINDOW)
     scene.S("w1", "X", **STATE)
     for group in (WINDOW, STATE):
         scene.P("w1", "ABCD", **group)
-    assert depth(scene, "ABCD") == 4
+    assert [depth(scene, "ABCD"[:end]) for end in (4, 3, 2)] == [4, 0, 0]
     scene.R("w1", "ABCD", tier="cpu", group_idx=1)
-    scene.P("w1", "AB", **STATE)
-    scene.P("w1", "AB", **WINDOW)
-    assert [depth(scene, "ABCD"[:end]) for end in (4, 2, 1)] == [2, 2, 0]
+    for group in (WINDOW, STATE):
+        scene.P("w1", "AB", **group)
+    assert [depth(scene, "ABCD"[:end]) for end in (4, 3, 2, 1)] == [2, 2, 2, 0]
 
 
 # Pools, predictions, pairs.

@@ -170,6 +170,7 @@ def test_the_constructor_has_these_parameters() -> None:
         "block_size": inspect.Parameter.empty,
         "weights": None,
         "registered_only": False,
+        "group_rules": False,
         "orphan_blocks": 16384,
     }
 
@@ -525,6 +526,7 @@ def test_events_have_these_fields_in_this_order() -> None:
         "locality",
         "lora_id",
         "local_keys",
+        "kv_cache_spec_sliding_window",
     ):
         expected[name] = [None]
     assert list(fields(BlockStored).items()) == list(expected.items())

@@ -129,15 +129,12 @@ impl Writer {
         profile: &Profile,
         tier: Tier,
     ) -> Target {
-        let states = self.holders.get(holder).groups.are_states(group);
-        let chunk = profile.chunk_tokens[tier as usize] / self.block_size;
         Target {
             holder,
             group,
             tier,
             counting: profile.copies[tier as usize],
-            chunk: if states { 0 } else { chunk },
-            states,
+            chunk: profile.chunk_tokens[tier as usize] / self.block_size,
         }
     }
 
@@ -205,7 +202,7 @@ impl Writer {
 
     pub(crate) fn hold_known(&mut self, target: Target, block: Block, length: u32, name: Name) {
         let length = length.min(self.store.depth(block) + 1);
-        if length > 1 && !target.states {
+        if length > 1 {
             return self.hold_unit(target, block, length, name);
         }
         let (piece, _) = self.store.piece_up_to(block, 1);

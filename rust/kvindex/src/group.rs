@@ -118,13 +118,6 @@ impl Groups {
         (self.others.len() as GroupId, true)
     }
 
-    /// Whether a group's blocks are states: of use where they end, and nothing but
-    /// there.
-    pub(crate) fn are_states(&self, group: GroupId) -> bool {
-        let other = usize::from(group).checked_sub(1);
-        other.is_some_and(|at| self.others[at].kind == GroupKind::State)
-    }
-
     /// The members of all groups but the main one on a tier, which hold nothing
     /// from now on.
     pub(crate) fn take_members(&mut self, tier: Tier) -> Vec<Slot> {

@@ -21,8 +21,6 @@ pub(crate) struct Target {
     pub(crate) counting: bool,
     /// Blocks of one chunk of the tier; 0 = no chunks.
     pub(crate) chunk: u32,
-    /// Whether a name stands for the state at its end, however many blocks it has.
-    pub(crate) states: bool,
 }
 
 impl Writer {

@@ -287,7 +287,7 @@ impl Writer {
                 self.hold_untaken(incoming, piece, first);
             } else if done == end && !incoming.is_taken(first) {
                 let name = incoming.names()[first];
-                self.hold_known(incoming.target, piece.last(), incoming.unit as u32, name);
+                self.hold_unit(incoming.target, piece.last(), incoming.unit as u32, name);
             }
         }
         self.keys = keys;

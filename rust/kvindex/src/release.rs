@@ -81,7 +81,6 @@ impl Writer {
                     tier,
                     counting: true,
                     chunk: slot.chunk,
-                    states: false,
                 };
                 released |= self.store.tidy(block.run())
                     && match slot.role {
