@@ -147,7 +147,7 @@ impl Groups {
     /// which it goes on; all where the prefix is shorter.
     fn needs(&self, block_size: u32) -> Vec<u32> {
         let needs = self.others.iter().map(|other| match other.kind {
-            GroupKind::Window(tokens) => (tokens - 1).div_ceil(block_size),
+            GroupKind::Window(tokens) => tokens.saturating_sub(1).div_ceil(block_size),
             GroupKind::State => 1,
             // Blocks that are all there are enough for any attention.
             GroupKind::Full | GroupKind::Other => u32::MAX,
