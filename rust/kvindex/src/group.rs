@@ -8,6 +8,7 @@
 use crate::event::{GroupKind, Store, Tier};
 use crate::found::GroupDepth;
 use crate::holder::Slot;
+use crate::member::Members;
 use crate::profile::PerTier;
 use crate::writer::Writer;
 
@@ -188,9 +189,8 @@ impl Writer {
         let known = self.holders.get(holder);
         let needs = known.groups.needs(self.block_size);
         self.roster.set_needs(holder, needs);
-        let slots = known.members.iter().flatten();
-        for slot in slots {
-            self.members.mark_several(&self.store.shared, slot.number);
+        for slot in known.members.iter().flatten() {
+            Members::mark_several(&self.store.shared, slot.number);
         }
     }
 

@@ -164,7 +164,7 @@ impl Members {
     }
 
     /// Says that the holder of a member of the main group has others, too.
-    pub(crate) fn mark_several(&self, shared: &Shared, number: u32) {
+    pub(crate) fn mark_several(shared: &Shared, number: u32) {
         let word = &shared.members.record(number & !UNIT)[0];
         word.store(word.load(Relaxed) | SEVERAL, Relaxed);
     }

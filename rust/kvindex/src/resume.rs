@@ -130,7 +130,7 @@ mod tests {
             end in 0_u32..26,
         ) {
             let cut = raw.iter().map(|&(start, len)| start..(start + len).min(end));
-            let mut ranges: Vec<_> = cut.filter(|range| range.start < range.end).collect();
+            let ranges: Vec<_> = cut.filter(|range| range.start < range.end).collect();
             let held = |block: u32| ranges.iter().any(|range| range.contains(&block));
             let goes_on = |point: &u32| (point.saturating_sub(need)..*point).all(held);
             let expected = (0..=end).rev().find(goes_on);
