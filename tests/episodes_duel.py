@@ -203,6 +203,8 @@ class Duel:
         own = {(copy.holder, low(copy.name), copy.block) for copy in copies}
         self.seen.update(
             {
+                "with pages": bool(self.model.pages),
+                "with blocks of pages": len(self.model.claims()) > len(copies),
                 "with units": any(copy.size > 1 for copy in copies),
                 "with pairs": any(copy.block[-1].pairs for copy in copies),
                 "with images": any(copy.block[-1].images for copy in copies),

@@ -57,6 +57,7 @@ class World:
         self.letters = letters
         self.chains = [self.chain() for _ in range(random.randint(2, 4))]
         self.chains += [self.relative() for _ in range(random.randint(1, 3))]
+        self.divisors = random.choice(((1,), (1,), (1, 1, 2), (size, size // 2, 1)))
         habits = random.random()
         shared = random.choice(LAYOUTS), random.choice(NAMINGS), random.choice(FORMS)
         if habits < 0.12:  # tenants whose names do not tell them apart
@@ -135,7 +136,7 @@ class World:
         return Engine(
             worker,
             rank,
-            self.settings.block_size,
+            self.settings.block_size // random.choice(self.divisors),
             naming,
             form,
             layout,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from tests.model_names import Names
 from tests.model_read import (
     TIERS,
     Block,
@@ -18,7 +19,7 @@ from tests.model_read import (
     image,
     same_name,
 )
-from tests.model_state import POOL, Copy, Holder, State
+from tests.model_state import POOL, Copy, Holder
 
 Candidate = str | tuple[str, int]
 Masks = dict[str, list[bool]]
@@ -69,7 +70,7 @@ class PoolRow(NamedTuple):
     duplicates: int
 
 
-class Answers(State):
+class Answers(Names):
     """The questions that can be asked of a model."""
 
     # ---- what is held ----
@@ -80,7 +81,7 @@ class Answers(State):
         """Return the distinct blocks held, by anyone or on any tier if not given."""
         return {
             block
-            for copy in self.copies
+            for copy in self.claims()
             if holder in (None, copy.holder) and tier in (None, copy.tier)
             for block in copy.blocks()
         }
@@ -249,19 +250,19 @@ class Answers(State):
         """Return whether a holder holds anything of that name on a tier."""
         return any(
             (copy.holder, copy.tier) == (holder, tier) and same_name(copy.name, name)
-            for copy in self.copies
+            for copy in [*self.copies, *self.pages]
         )
 
     def all_holders(self) -> list[Holder]:
         """Return every rank that is known or holds anything."""
-        holders = self.known | {copy.holder for copy in self.copies}
+        holders = self.known | {copy.holder for copy in [*self.copies, *self.pages]}
         return sorted(holder for holder in holders if holder[1] != POOL)
 
     def masks(self, holder: Holder, paths: list[Block]) -> Masks:
         """Return which blocks of some paths count on each tier."""
         length = len(paths[0])
         by_chunk: dict[tuple[str, int], list[bool]] = {}
-        for copy in self.copies:
+        for copy in self.claims():
             if copy.holder == holder and any(is_on(copy, path) for path in paths):
                 mask = by_chunk.setdefault((copy.tier, copy.chunk), [False] * length)
                 for position in range(len(copy.block) - copy.size, len(copy.block)):

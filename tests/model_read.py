@@ -107,6 +107,7 @@ class Store:
     pages: tuple[Page, ...]
     pairs: bool
     has_extra_keys: bool
+    page: int = 0  # tokens a hash, where it is less than a block
 
 
 def hashes_of(event: BlockStored | BlockRemoved) -> list[Name]:
@@ -310,6 +311,29 @@ def pages_of(wire: Wire, block_size: int, size: int) -> tuple[Page, ...]:
                 )
             )
         pages.append(Page(tuple(blocks), salt))
+    return tuple(pages)
+
+
+def small_pages_of(wire: Wire, size: int) -> tuple[Page, ...]:
+    """Cut a store's tokens into pages of `size` tokens, smaller than a block.
+
+    Images come with their offsets in the page, and which of equal ones they are.
+    """
+    tokens = tokens_of(wire.event)
+    count = len(tokens) // size
+    pairs = is_pairs(wire.event)
+    if pairs:
+        tokens = [first for first, _ in tokens] + [tokens[-1][1]]
+    pages = []
+    for position in range(count):
+        salt, images = split_extra_keys(wire, position)
+        seen: list[tuple[Image, int | None]] = []
+        marked: list[Any] = []
+        for each in images:
+            marked.append((*each, seen.count(each)))
+            seen.append(each)
+        own = tuple(tokens[position * size : (position + 1) * size + pairs])
+        pages.append(Page(((own, tuple(marked)),), salt))
     return tuple(pages)
 
 

@@ -1,6 +1,7 @@
 """What the model remembers: plain lists and dicts."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.model_read import Block, Name, Store
 
@@ -115,7 +116,8 @@ class State:
         self.registered_only = registered_only
         self.orphan_blocks = orphan_blocks
         self.copies: list[Copy] = []
-        self.meanings: list[tuple[Name, Block]] = []
+        self.pages: list[Any] = []  # copies of pages
+        self.meanings: list[tuple[Name, Any]] = []  # blocks and pages
         self.waiting: list[Waiting] = []
         self.profiles: dict[Party, Profile] = {}
         self.epochs: dict[Party, int] = {}

@@ -23,7 +23,7 @@ pub(crate) struct Target {
 
 impl Writer {
     /// The member of a target, begun where there is none.
-    fn member(&mut self, target: Target, role: Role) -> u32 {
+    pub(crate) fn member(&mut self, target: Target, role: Role) -> u32 {
         let holder = self.holders.get_mut(target.holder);
         let slots = &mut holder.members[target.tier as usize];
         let known = slots
@@ -251,7 +251,8 @@ impl Writer {
         let held = self.holders.get_mut(holder);
         held.held[tier as usize] = 0;
         for slot in std::mem::take(&mut held.members[tier as usize]) {
-            self.members.end(&self.store.shared, slot.number);
+            let ended = self.members.end(&self.store.shared, slot.number);
+            self.drop_pages(slot.number, ended.pages);
             self.store.outdate();
         }
         self.drop_waiting(holder, Some(tier));

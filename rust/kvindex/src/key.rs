@@ -55,6 +55,24 @@ pub fn chain(parent: Option<u64>, local: u64) -> u64 {
     xxh3_64_with_seed(&bytes, SEED)
 }
 
+/// An image in a page of a block: its hash, where it begins from the block's first
+/// token (the least number = unknown), and the how manieth it is that begins there.
+pub(crate) type PageImage = (u64, i64, u32);
+
+/// A key that commits to a page and all before it.
+pub(crate) fn page_key(above: Option<u64>, pairs: bool, local: u64, images: &[PageImage]) -> u64 {
+    let mut bytes = Vec::new();
+    for word in [above.unwrap_or_default(), u64::from(pairs), local] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    for (hash, start, nth) in images {
+        bytes.extend_from_slice(&hash.to_le_bytes());
+        bytes.extend_from_slice(&start.to_le_bytes());
+        bytes.extend_from_slice(&nth.to_le_bytes());
+    }
+    hash_bytes(&bytes)
+}
+
 /// What stands before the first chain key of FlexKV's blocks, so that they are
 /// nobody else's: "FlexKV".
 const FLEXKV_ROOT: u64 = 0x0000_566b_7865_6c46;

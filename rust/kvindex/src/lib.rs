@@ -44,6 +44,7 @@ mod member;
 mod mix;
 mod namespace;
 mod orphan;
+mod pages;
 mod place;
 mod pool;
 mod predict;

@@ -400,7 +400,7 @@ fn credited(stretch: Stretch, claim: Claim, role: Role) -> Range<u32> {
         Role::Shadow => 0..0,
         Role::Unit if claim.end > stretch.agreed => 0..0,
         Role::Unit => end.saturating_sub(u32::from(claim.start))..end,
-        Role::Plain => {
+        Role::Plain | Role::Paged => {
             let agreed = stretch.start + u32::from(stretch.agreed);
             stretch.start + u32::from(claim.start)..end.min(agreed)
         }
