@@ -213,7 +213,10 @@ class Duel:
                 "with shared names": len({each[:2] for each in own}) < len(own),
                 "with waiting": bool(self.model.waiting),
                 "with taken waiting": any(item.taken for item in self.model.waiting),
-                "with flexkv": any(copy.block[0].family for copy in copies),
+                "with flexkv": any(copy.block[0].family == "flexkv" for copy in copies),
+                "with digests": any(
+                    copy.block[0].family == "sglang" for copy in copies
+                ),
                 "with pools": any(copy.holder[1] == POOL for copy in copies),
                 "with attached": bool(self.model.attached),
             }

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
 
 import xxhash
@@ -18,6 +19,7 @@ from tests.model_read import (
     flexkv_content,
     image,
     same_name,
+    sglang_content,
 )
 from tests.model_state import POOL, Copy, Holder
 
@@ -211,7 +213,7 @@ class Answers(Names):
         """Return a prompt's blocks as they may be held: singles, pairs.
 
         Those of one way count together. By tokens, where no kind is asked for,
-        singles are also blocks that FlexKV names.
+        singles are also blocks that FlexKV and SGLang name.
         """
         namespace = (lora_name or "", cache_salt or "")
         regions = tuple(mm or ())
@@ -222,6 +224,7 @@ class Answers(Names):
         ]
         if kinds is None and namespace == ("", "") and not regions:
             ways[0].append(flexkv_blocks(tuple(tokens), size))
+            ways[0].append(sglang_pages(tuple(tokens), size))
         return ways
 
     def name_masks(self, holder: Holder, names: Sequence[Name]) -> Masks:
@@ -263,9 +266,9 @@ class Answers(Names):
         length = len(paths[0])
         by_chunk: dict[tuple[str, int], list[bool]] = {}
         for copy in self.claims():
-            if copy.holder == holder and any(is_on(copy, path) for path in paths):
+            if copy.holder == holder:
                 mask = by_chunk.setdefault((copy.tier, copy.chunk), [False] * length)
-                for position in range(len(copy.block) - copy.size, len(copy.block)):
+                for position in (at for path in paths for at in positions(copy, path)):
                     mask[position] = True
         masks = {tier: [False] * length for tier in TIERS}
         for (tier, chunk), mask in by_chunk.items():
@@ -364,6 +367,17 @@ def flexkv_blocks(tokens: tuple[int, ...], size: int) -> Block:
     return tuple(blocks)
 
 
+@lru_cache(4096)
+def sglang_pages(tokens: tuple[int, ...], size: int) -> Block:
+    """Return a prompt's whole pages as SGLang names them in a shared store."""
+    digest, pages = b"", []
+    for start in range(0, len(tokens) - size + 1, size):
+        page = struct.pack(f"<{size}I", *tokens[start : start + size])
+        digest = sha256(digest + page).digest()
+        pages.append(sglang_content(int.from_bytes(digest[-8:], "big")))
+    return tuple(pages)
+
+
 def images_between(mm: Iterable[Region], start: int, end: int) -> tuple[Image, ...]:
     """Return the images that reach into tokens `start` to `end`."""
     return tuple(
@@ -375,10 +389,16 @@ def images_between(mm: Iterable[Region], start: int, end: int) -> tuple[Image, .
     )
 
 
-def is_on(copy: Copy, path: Block) -> bool:
-    """Return whether the path covers all blocks of a copy."""
+def positions(copy: Copy, path: Block) -> range:
+    """Return where on a path the blocks of a copy lie, if it covers all of them."""
     length = len(copy.block)
-    return length <= len(path) and path[:length] == copy.block
+    if copy.block[0].family == "sglang":
+        # Its name commits to the whole prefix, and its path is that alone.
+        at = path.index(copy.block[0]) if copy.block[0] in path else None
+        return range(0) if at is None else range(at, at + 1)
+    if path[:length] != copy.block:
+        return range(0)
+    return range(length - copy.size, length)
 
 
 def whole_chunks(mask: list[bool], chunk: int) -> list[bool]:

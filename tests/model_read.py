@@ -48,7 +48,7 @@ class Content(NamedTuple):
     tokens: tuple[int, ...]
     images: tuple[Image, ...]
     pairs: bool
-    family: str = ""  # "flexkv": the token is the name that FlexKV computes
+    family: str = ""  # "flexkv", "sglang": the token is the name that it computes
 
 
 Block = tuple[Content, ...]
@@ -57,6 +57,11 @@ Block = tuple[Content, ...]
 def flexkv_content(name: int) -> Content:
     """Return a block that is nothing but its name."""
     return Content(("", ""), (name,), (), pairs=False, family="flexkv")
+
+
+def sglang_content(name: int) -> Content:
+    """Return a page that is the end of its digest, wherever it lies in a prefix."""
+    return Content(("", ""), (name,), (), pairs=False, family="sglang")
 
 
 @dataclass(frozen=True)

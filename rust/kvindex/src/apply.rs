@@ -3,7 +3,7 @@
 use crate::event::{Batch, Event, Name, Reason, Remove, Store, Tier};
 use crate::hold::Target;
 use crate::incoming::Incoming;
-use crate::key::flexkv_chain;
+use crate::key::{flexkv_chain, sglang_key};
 use crate::namespace::{Family, Namespace};
 use crate::prepare::{Plan, Prepared};
 use crate::profile::Profile;
@@ -163,6 +163,18 @@ impl Writer {
         }
     }
 
+    /// Stores a page by the end of its digest, wherever in a prefix it is.
+    fn put_page(&mut self, target: Target, name: Name) {
+        let space = Namespace {
+            family: Family::Sglang,
+            ..Namespace::default()
+        };
+        let keys = [sglang_key(name.low())];
+        let piece = self.store.place(None, &space, &keys);
+        self.hold(target, piece, &[name]);
+        self.store.unpin();
+    }
+
     /// Puts blocks that are known by name on a tier.
     fn put_named(
         &mut self,
@@ -180,7 +192,13 @@ impl Writer {
         }
         let chunked = target.chunk > 0;
         let length = if chunked { target.chunk } else { plan.unit };
+        let pages = store.parent.is_none() && self.profile(target.holder).names_pages();
         for &name in &batch.names[store.names.clone()] {
+            if pages && name.wide() == 0 && !(sized && plan.unit != 1) {
+                self.put_page(target, name);
+                report.stored += 1;
+                continue;
+            }
             let found = self.resolve(target.holder, name, given);
             let block = match found {
                 Meaning::Page(page) if chunked || (sized && plan.unit > 0) => self.pages.ends(page),

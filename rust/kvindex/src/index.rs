@@ -396,7 +396,7 @@ impl Index {
         self.shared.families[family as usize].load(Ordering::Relaxed) > 0
     }
 
-    /// Walks a query by its keys, and by those of the family that counts together
+    /// Walks a query by its keys, and by those of the families that count together
     /// with single blocks.
     #[inline]
     pub(crate) fn run(
@@ -406,22 +406,26 @@ impl Index {
         how: How,
         walk: &mut Walk,
     ) -> Result<(), Forked> {
-        if how.pairs || !self.lives(Family::FlexKv) {
-            return walk.run(&self.shared, &self.roster, keys, None, how);
+        if how.pairs || !(self.lives(Family::FlexKv) | self.lives(Family::Sglang)) {
+            return walk.run(&self.shared, &self.roster, keys, &mut [], how);
         }
-        self.run_both(blocks, keys, how, walk)
+        self.run_all(blocks, keys, how, walk)
     }
 
     #[cold]
-    fn run_both(
+    fn run_all(
         &self,
         blocks: &Blocks<'_>,
         keys: &mut Keys<'_>,
         how: How,
         walk: &mut Walk,
     ) -> Result<(), Forked> {
-        let mut others = Keys::flexkv(blocks, self.config.block_size as usize);
-        walk.run(&self.shared, &self.roster, keys, others.as_mut(), how)
+        let families = [Family::FlexKv, Family::Sglang];
+        let families = families.into_iter().filter(|family| self.lives(*family));
+        let size = self.config.block_size as usize;
+        let others = families.filter_map(|family| Keys::named(blocks, size, family));
+        let mut others: Vec<Keys<'_>> = others.collect();
+        walk.run(&self.shared, &self.roster, keys, &mut others, how)
     }
 
     /// Finds who is expected to hold any of the query, where anybody is.

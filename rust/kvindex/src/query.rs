@@ -102,14 +102,14 @@ impl Walk {
         self.depths.clear();
     }
 
-    /// Walks the query that `keys` holds, and `others` by keys of another family,
+    /// Walks the query that `keys` holds, and `others` by keys of other families,
     /// and counts its rows.
     pub(crate) fn run(
         &mut self,
         shared: &Shared,
         roster: &Roster,
         keys: &mut Keys<'_>,
-        others: Option<&mut Keys<'_>>,
+        others: &mut [Keys<'_>],
         how: How,
     ) -> Result<(), Forked> {
         self.words.clear();
@@ -118,9 +118,9 @@ impl Walk {
         if self.pooled {
             self.pools[usize::from(how.pairs)].clear();
         }
-        // Blocks of the other family may go on where these end.
+        // Blocks of another family may go on where these end.
         let how_far = How {
-            exhaustive: how.exhaustive || others.is_some(),
+            exhaustive: how.exhaustive || !others.is_empty(),
             ..how
         };
         self.walk(shared, keys, how_far)?;
@@ -128,8 +128,8 @@ impl Walk {
             // Whoever is expected to hold more may hold what comes next.
             self.walk(shared, keys, how_far)?;
         }
-        if let Some(others) = others {
-            self.walk_others(shared, others)?;
+        for keys in others {
+            self.walk_others(shared, keys)?;
         }
         if self.counts.has_special() {
             self.finish(shared, roster, how);
@@ -154,7 +154,7 @@ impl Walk {
         keys: &mut Keys<'_>,
     ) -> Result<(), Forked> {
         let mut other = self.other.take().unwrap_or_default();
-        let done = other.run(shared, roster, keys, None, How::default());
+        let done = other.run(shared, roster, keys, &mut [], How::default());
         let rows = other.counts.rows().iter();
         let rows = rows.map(|row| (row.holder, row.depth()));
         self.predicted.clear();
@@ -261,9 +261,17 @@ impl Walk {
     #[cold]
     fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
         let (before, mut at) = (self.segments.len(), 0);
-        while let Some(segment) = self.next(shared, keys, at)? {
-            at = segment.end() as usize;
-            self.segments.push(segment);
+        // Behind a gap that nobody fills nothing counts.
+        let filled = if keys.have_gaps() { self.known() } else { 0 };
+        loop {
+            if let Some(segment) = self.next(shared, keys, at)? {
+                at = segment.end() as usize;
+                self.segments.push(segment);
+            } else if at < filled as usize {
+                at += 1;
+            } else {
+                break;
+            }
         }
         if self.segments.len() > before {
             self.counts.make_all_special();
