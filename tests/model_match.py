@@ -392,9 +392,10 @@ def images_between(mm: Iterable[Region], start: int, end: int) -> tuple[Image, .
 def positions(copy: Copy, path: Block) -> range:
     """Return where on a path the blocks of a copy lie, if it covers all of them."""
     length = len(copy.block)
-    if copy.block[0].family == "sglang":
+    page = copy.block[-1]
+    if page.family == "sglang":
         # Its name commits to the whole prefix, and its path is that alone.
-        at = path.index(copy.block[0]) if copy.block[0] in path else None
+        at = path.index(page) if page in path else None
         return range(0) if at is None else range(at, at + 1)
     if path[:length] != copy.block:
         return range(0)
