@@ -203,6 +203,8 @@ class Duel:
         own = {(copy.holder, low(copy.name), copy.block) for copy in copies}
         self.seen.update(
             {
+                "with pages": bool(self.model.pages),
+                "with blocks of pages": len(self.model.claims()) > len(copies),
                 "with units": any(copy.size > 1 for copy in copies),
                 "with pairs": any(copy.block[-1].pairs for copy in copies),
                 "with images": any(copy.block[-1].images for copy in copies),
@@ -211,7 +213,10 @@ class Duel:
                 "with shared names": len({each[:2] for each in own}) < len(own),
                 "with waiting": bool(self.model.waiting),
                 "with taken waiting": any(item.taken for item in self.model.waiting),
-                "with flexkv": any(copy.block[0].family for copy in copies),
+                "with flexkv": any(copy.block[0].family == "flexkv" for copy in copies),
+                "with digests": any(
+                    copy.block[0].family == "sglang" for copy in copies
+                ),
                 "with pools": any(copy.holder[1] == POOL for copy in copies),
                 "with attached": bool(self.model.attached),
                 "with groups": any(copy.group != MAIN for copy in copies),

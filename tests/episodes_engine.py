@@ -6,7 +6,7 @@ what a real one would say: prefills, copies, offloads, evictions, resets.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from itertools import pairwise
 from random import Random
 
@@ -118,6 +118,8 @@ class Engine:
         end = depth * self.block_size
         if self.offload == "flexkv" and tier in FLEXKV_TIERS:
             return flexkv_name(chain.tokens[:end], self.form)
+        if self.offload == "mooncake" and tier != "device":
+            return digest_name(chain.tokens[:end], self.block_size, self.form)
         tokens = chain.tokens[: end + self.pairs]
         images = tuple(region for region in chain.mm if region[1] < end)
         key: object = (chain.lora, chain.salt, tokens, images, self.pairs)
@@ -363,6 +365,8 @@ class Engine:
         chain, depth = item.chain, item.depth
         if self.offload == "flexkv" and tier in FLEXKV_TIERS:
             return [self.inserted(random, chain, depth, tier)]
+        if self.offload == "mooncake" and tier != "device":
+            return [self.inserted(random, chain, depth, tier)]
         if (self.offload == "names" or item.group) and tier != "device":
             alike = [each for each in residents if each.group == item.group]
             chosen = random.sample(alike, min(len(alike), 2))
@@ -423,6 +427,16 @@ def flexkv_name(tokens: Iterable[int], form: str) -> Name:
     """Return what FlexKV calls the block that ends with these tokens."""
     packed = b"".join(token.to_bytes(8, "little") for token in tokens)
     return shaped(xxhash.xxh64(packed, seed=0).digest(), form, "host")
+
+
+def digest_name(tokens: tuple[int, ...], size: int, form: str) -> Name:
+    """Return the digest by which SGLang stores the page that ends with these."""
+    digest = b""
+    for start in range(0, len(tokens), size):
+        page = tokens[start : start + size]
+        packed = b"".join(token.to_bytes(4, "little") for token in page)
+        digest = sha256(digest + packed).digest()
+    return shaped(digest, form, "host")
 
 
 def shaped(digest: bytes, form: str, tier: str) -> Name:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+from kvindex import engines
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
 from tests.episodes_engine import (
     FORMS,
@@ -35,6 +36,10 @@ from tests.episodes_steps import (
 from tests.episodes_wire import payload
 from tests.model_match import Candidate, Region
 from tests.model_read import TIERS, Fields, Name, Wire
+
+# The kind alone: Mooncake's own bytes are another matter.
+DIGESTS = engines.Engine(name="test-mooncake", title="Digests", kind="mooncake")
+engines.add(DIGESTS)
 
 WORKERS = ("a", "b", "c")
 POOLS = ("p", "a")  # one is called like a worker
@@ -75,6 +80,7 @@ class World:
         self.letters = letters
         self.chains = [self.chain() for _ in range(random.randint(2, 4))]
         self.chains += [self.relative() for _ in range(random.randint(1, 3))]
+        self.divisors = random.choice(((1,), (1,), (1, 1, 2), (size, size // 2, 1)))
         habits = random.random()
         shared = random.choice(LAYOUTS), random.choice(NAMINGS), random.choice(FORMS)
         if habits < 0.12:  # tenants whose names do not tell them apart
@@ -153,14 +159,14 @@ class World:
         return Engine(
             worker,
             rank,
-            self.settings.block_size,
+            self.settings.block_size // random.choice(self.divisors),
             naming,
             form,
             layout,
             pairs=random.random() < 0.12,
             unit=random.choice((1, 1, 1, 2, 2, 3)),
             coarse=random.random() < 0.2,
-            offload=random.choice(("tokens", "tokens", "names", "flexkv")),
+            offload=random.choice(("tokens", "tokens", "names", "flexkv", "mooncake")),
             **self.hybrid(layout),
             root=0 if random.random() < 0.1 else None,
             as_objects=layout in ("vllm", "sglang") and random.random() < 0.5,
@@ -197,6 +203,8 @@ class World:
         }
         if random.random() < (0.9 if engine.offload == "flexkv" else 0.05):
             settings["profile"] = "flexkv"
+        if random.random() < (0.9 if engine.offload == "mooncake" else 0.03):
+            settings["profile"] = DIGESTS.name
         if random.random() < 0.25:
             choices = ((), ("device",), ("host",), ("device", "host", "disk"), TIERS)
             settings["clears"] = random.choice(choices)

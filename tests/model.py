@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from kvindex.events import AllBlocksCleared, BlockRemoved
 from tests.model_groups import NOBODY, Groups, Nobody
+from tests.model_names import ROOT
+from tests.model_pages import Inside, Refused
 from tests.model_read import (
     MAIN,
     TIERS,
@@ -19,7 +21,6 @@ from tests.model_read import (
     Content,
     Group,
     Name,
-    Namespace,
     Page,
     Store,
     Unreadable,
@@ -33,6 +34,8 @@ from tests.model_read import (
     pages_of,
     raise_first_fault,
     same_name,
+    sglang_content,
+    small_pages_of,
     split_extra_keys,
     structural_fault,
     tier_of,
@@ -57,14 +60,6 @@ STRUCTURAL = (
     "tokens",
     "partial",
 )
-ROOT: Block = ()
-
-
-class Refused:
-    """A name that means blocks of several namespaces."""
-
-
-AMBIGUOUS = Refused()
 
 
 class Model(Groups):
@@ -84,7 +79,7 @@ class Model(Groups):
     def enroll(self, who: Party, settings: dict[str, Anything]) -> int:
         """Set a profile; return the epoch."""
         given = {key: value for key, value in settings.items() if value is not None}
-        kind = given.pop("profile")
+        kind = given.pop("profile").removeprefix("test-")
         if kind == "flexkv":
             given = {"copies": ("device",)} | given
         self.profiles[who] = Profile(kind=kind, **given)
@@ -141,11 +136,12 @@ class Model(Groups):
         """Forget one holder; return whether there was anything, None if unclear."""
         if holder not in self.touched:
             return False
-        holders = [copy.holder for copy in self.copies]
+        holders = [copy.holder for copy in [*self.copies, *self.pages]]
         holders += [item.holder for item in self.waiting]
         predicted = self.predicted.pop(holder, {})
         anything = holder in self.last_seq or holder in holders or bool(predicted)
         self.copies = [copy for copy in self.copies if copy.holder != holder]
+        self.pages = [copy for copy in self.pages if copy.holder != holder]
         self.waiting = [item for item in self.waiting if item.holder != holder]
         self.cursors = {
             key: seq for key, seq in self.cursors.items() if key[0] != holder
@@ -271,11 +267,10 @@ class Model(Groups):
                 tiers = ("device",) if number == 1 else ("host", "disk")
         elif profile.kind == "flexkv":
             tiers = ("device",)
-        self.copies = [
-            copy
-            for copy in self.copies
-            if copy.holder != holder or copy.tier not in tiers
-        ]
+        self.copies, self.pages = (
+            [copy for copy in copies if copy.holder != holder or copy.tier not in tiers]
+            for copies in (self.copies, self.pages)
+        )
         self.waiting = [
             item
             for item in self.waiting
@@ -284,64 +279,6 @@ class Model(Groups):
         if "device" in tiers:
             self.predicted.pop(holder, None)
         self.forget_dead_names()
-
-    # ---- names ----
-
-    def meaning(
-        self, holder: Holder, name: Name, lora: str, salt: str
-    ) -> Block | Refused | None:
-        """Return the block that a name means to a holder, None if unknown."""
-        own = self.own_meanings(holder, name)
-        if len(own) == 1:
-            return own[0]
-        agreeing = [block for block in own if self.agrees(holder, block, lora, salt)]
-        if len({block[-1].namespace for block in agreeing}) > 1:
-            return AMBIGUOUS
-        if agreeing:
-            return max(agreeing, key=lambda block: self.age(name, block))
-        if own or self.profile(holder).names == "own":
-            return None
-        anyones = (block for known, block in self.meanings if same_name(known, name))
-        return next(anyones, None)
-
-    def own_meanings(self, holder: Holder, name: Name) -> list[Block]:
-        """Return the blocks that a holder holds under a name."""
-        own: list[Block] = []
-        for copy in self.copies:
-            if copy.holder == holder and same_name(copy.name, name):
-                own += [copy.block] if copy.block not in own else []
-        return own
-
-    def agrees(self, holder: Holder, block: Block, lora: str, salt: str) -> bool:
-        """Return whether a block lies in the namespace that an event gives."""
-        block_lora, block_salt = block[-1].namespace
-        if self.profile(holder).kind == "sglang":
-            return (block_lora, block_salt) == (lora, salt)
-        return lora in ("", block_lora) and salt in ("", block_salt)
-
-    def age(self, name: Name, block: Block) -> int:
-        """Return when a name came to mean a block: larger is newer."""
-        for position, (known, known_block) in enumerate(self.meanings):
-            if known_block == block and same_name(known, name):
-                return position
-        return -1
-
-    def parent(self, holder: Holder, store: Store) -> Block | Refused | None:
-        """Return the block below which a store begins."""
-        root = self.profile(holder).root_hash
-        if store.parent is None or (root is not None and same_name(root, store.parent)):
-            return ROOT
-        return self.meaning(holder, store.parent, store.lora, store.first_salt)
-
-    def is_held(self, block: Block) -> bool:
-        """Return whether anybody holds a block anywhere."""
-        return any(copy.covers(block) for copy in self.copies)
-
-    def forget_dead_names(self) -> None:
-        """Drop the names of blocks that nobody holds."""
-        self.meanings = [
-            (name, block) for name, block in self.meanings if self.is_held(block)
-        ]
 
     # ---- stores ----
 
@@ -367,11 +304,11 @@ class Model(Groups):
             report.ignore("medium", len(names))
         elif event.lora_id is not None and not lora:
             report.ignore("lora_id", len(names))
-        elif size % self.block_size or (event.token_ids and size == 0 and not masked):
+        elif not self.fits(size, tokens=bool(event.token_ids) and not masked):
             report.ignore("block_size", len(names))
         else:
-            whole = size > 0 and size % self.block_size == 0
-            size = size // self.block_size if whole else 1
+            page = size if 0 < size < self.block_size else 0
+            size = max(size // self.block_size, 1)
             first_salt = split_extra_keys(wire, 0)[0] if names else ""
             store = Store(
                 group=group,
@@ -384,16 +321,26 @@ class Model(Groups):
                 size=size,
                 pages=()
                 if masked or not names
+                else small_pages_of(wire, page)
+                if page
                 else pages_of(wire, self.block_size, size),
+                page=page,
                 pairs=is_pairs(event),
                 has_extra_keys=any(event.extra_keys or ()),
             )
             if not event.token_ids and self.is_prefix(holder, store):
                 self.place_prefix(holder, store, report)
             elif not event.token_ids or masked:
-                self.place(holder, store, report)
+                sized = bool(event.block_size)
+                self.place(holder, store, report, sized=sized)
             else:
                 self.store_pages(holder, store, report)
+
+    def fits(self, size: int, *, tokens: bool) -> bool:
+        """Return whether blocks of that size are whole blocks, or parts of one."""
+        if size == 0:
+            return not tokens
+        return size % self.block_size == 0 or self.block_size % size == 0
 
     def is_prefix(self, holder: Holder, store: Store) -> bool:
         """Return whether names without tokens are FlexKV's, of a whole prefix."""
@@ -402,7 +349,7 @@ class Model(Groups):
 
     def place_prefix(self, holder: Holder, store: Store, report: Report) -> None:
         """Store blocks that are nothing but their names."""
-        if store.size != 1:
+        if store.size != 1 or store.page:
             report.ignore("block_size", len(store.names))
             return
         block = ROOT
@@ -411,17 +358,37 @@ class Model(Groups):
             self.claim(holder, store, name, block, 1)
             report.stored += 1
 
-    def place(self, holder: Holder, store: Store, report: Report) -> None:
-        """Put known blocks on a tier: a store without tokens."""
+    def place(
+        self, holder: Holder, store: Store, report: Report, *, sized: bool
+    ) -> None:
+        """Put known blocks and pages on a tier: a store without tokens."""
         chunk = self.profile(holder).chunk_tokens.get(store.tier, 0)
         size = chunk // self.block_size or store.size
+        of_blocks = chunk or (sized and not store.page)
+        computed = self.profile(holder).kind == "mooncake" and store.parent is None
+        computed = computed and store.group == MAIN
+        if sized and (store.page or store.size != 1):
+            computed = False
         for name in store.names:
+            if computed and isinstance(name, int):
+                page = (sglang_content(low(name)),)
+                self.claim(holder, store, name, page, 1)
+                report.stored += 1
+                continue
             block = self.meaning(holder, name, store.lora, store.first_salt)
             if isinstance(block, Refused):
                 report.ignore("ambiguous", 1)
             elif block is None:
                 report.ignore("unresolved", 1)
+            elif isinstance(block, Inside) and not of_blocks:
+                self.claim_page(holder, store, name, block)
+                report.stored += 1
+            elif (store.page and not chunk) or (
+                isinstance(block, Inside) and block.length() < self.block_size
+            ):
+                report.ignore("block_size", 1)
             else:
+                block = block.block() if isinstance(block, Inside) else block
                 self.claim(holder, store, name, block, size)
                 report.stored += 1
 
@@ -433,45 +400,63 @@ class Model(Groups):
         self, holder: Holder, store: Store, taken: set[int], report: Report
     ) -> int:
         """Claim a store's blocks but for the `taken`; return how many were."""
-        by_name = store.tier != "device" and not store.has_extra_keys
-        if store.group != MAIN and self.profile(holder).names != "own":
-            by_name = True
         here = self.parent(holder, store)
         claimed = 0
         leading = 0
         for position, (name, page) in enumerate(
             zip(store.names, store.pages, strict=False)
         ):
-            known = None
-            if by_name:
-                known = self.meaning(holder, name, store.lora, store.first_salt)
+            known = self.known_place(holder, store, name)
             if known is not None:
                 here = known
             elif here is None:
                 leading += 1
                 continue
-            elif not isinstance(here, Refused):
-                here = self.extend(holder, here, store, page)
+            else:
+                here = self.next_place(holder, here, store, page)
             if position in taken:
                 continue
             if isinstance(here, Refused):
-                report.ignore("ambiguous", 1)
+                report.ignore(here.reason, 1)
+                continue
+            claimed += 1
+            if isinstance(here, Inside):
+                self.claim_page(holder, store, name, here)
             else:
                 self.claim(holder, store, name, here, store.size)
-                claimed += 1
         if leading:
             self.wait(holder, store, leading, report)
         return claimed
 
+    def known_place(
+        self, holder: Holder, store: Store, name: Name
+    ) -> Block | Inside | Refused | None:
+        """Return where a hash belongs by its name, None where tokens decide."""
+        other = store.group != MAIN and self.profile(holder).names != "own"
+        if not other and (store.tier == "device" or store.has_extra_keys):
+            return None
+        known = self.meaning(holder, name, store.lora, store.first_salt)
+        if known is None or not store.page:
+            return known if known is None else self.whole(known)
+        return known if isinstance(known, Inside | Refused) else None
+
+    def next_place(
+        self, holder: Holder, here: Block | Inside | Refused, store: Store, page: Page
+    ) -> Block | Inside | Refused:
+        """Return where a hash belongs below another place."""
+        if store.page and not isinstance(here, Refused):
+            return self.add_page(holder, here, store, page)
+        here = self.whole(here)
+        if isinstance(here, Refused):
+            return here
+        return self.extend(holder, here, store, page)
+
     def extend(self, holder: Holder, parent: Block, store: Store, page: Page) -> Block:
         """Return the last block of a page below its parent."""
-        lora, salt = store.lora, page.salt or store.salt
-        if self.profile(holder).kind != "sglang":
-            inherited: Namespace = parent[-1].namespace if parent else ("", "")
-            lora, salt = lora or inherited[0], salt or inherited[1]
+        space = self.namespace_below(holder, parent, store, page)
         block = parent
         for tokens, images in page.blocks:
-            block = (*block, Content((lora, salt), tokens, images, store.pairs))
+            block = (*block, Content(space, tokens, images, store.pairs))
         return block
 
     def claim(
@@ -563,6 +548,7 @@ class Model(Groups):
                     if not item.left():
                         self.waiting.remove(item)
                     return True
+        pages = self.take_pages(holder, group, tier, name)
         found = [
             copy
             for copy in self.copies
@@ -572,4 +558,4 @@ class Model(Groups):
         for copy in found:
             copy.count -= 1
         self.copies = [copy for copy in self.copies if copy.count]
-        return bool(found)
+        return pages or bool(found)

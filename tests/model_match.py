@@ -3,11 +3,13 @@
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from math import ceil
 from typing import NamedTuple
 
 import xxhash
 
+from tests.model_names import Names
 from tests.model_read import (
     MAIN,
     TIERS,
@@ -20,8 +22,9 @@ from tests.model_read import (
     flexkv_content,
     image,
     same_name,
+    sglang_content,
 )
-from tests.model_state import POOL, Copy, Holder, Kind, State
+from tests.model_state import POOL, Copy, Holder, Kind
 
 Candidate = str | tuple[str, int]
 Masks = dict[str, list[bool]]
@@ -72,7 +75,7 @@ class PoolRow(NamedTuple):
     duplicates: int
 
 
-class Answers(State):
+class Answers(Names):
     """The questions that can be asked of a model."""
 
     # ---- what is held ----
@@ -83,7 +86,7 @@ class Answers(State):
         """Return the distinct blocks held: by anyone, or of a holder's main group."""
         return {
             block
-            for copy in self.copies
+            for copy in self.claims()
             if holder is None
             or (copy.holder, copy.tier, copy.group) == (holder, tier, MAIN)
             for block in copy.blocks()
@@ -268,7 +271,7 @@ class Answers(State):
         """Return a prompt's blocks as they may be held: singles, pairs.
 
         Those of one way count together. By tokens, where no kind is asked for,
-        singles are also blocks that FlexKV names.
+        singles are also blocks that FlexKV and SGLang name.
         """
         namespace = (lora_name or "", cache_salt or "")
         regions = tuple(mm or ())
@@ -279,6 +282,7 @@ class Answers(State):
         ]
         if kinds is None and namespace == ("", "") and not regions:
             ways[0].append(flexkv_blocks(tuple(tokens), size))
+            ways[0].append(sglang_pages(tuple(tokens), size))
         return ways
 
     def name_masks(
@@ -312,24 +316,22 @@ class Answers(State):
         return any(
             (copy.holder, copy.group, copy.tier) == (holder, group, tier)
             and same_name(copy.name, name)
-            for copy in self.copies
+            for copy in [*self.copies, *self.pages]
         )
 
     def all_holders(self) -> list[Holder]:
         """Return every rank that is known or holds anything."""
-        holders = self.known | {copy.holder for copy in self.copies}
+        holders = self.known | {copy.holder for copy in [*self.copies, *self.pages]}
         return sorted(holder for holder in holders if holder[1] != POOL)
 
     def masks(self, holder: Holder, paths: list[Block], group: Group = MAIN) -> Masks:
         """Return which blocks of some paths count on each tier."""
         length = len(paths[0])
         by_chunk: dict[tuple[str, int], list[bool]] = {}
-        for copy in self.copies:
-            if (copy.holder, copy.group) != (holder, group):
-                continue
-            if any(is_on(copy, path) for path in paths):
+        for copy in self.claims():
+            if (copy.holder, copy.group) == (holder, group):
                 mask = by_chunk.setdefault((copy.tier, copy.chunk), [False] * length)
-                for position in range(len(copy.block) - copy.size, len(copy.block)):
+                for position in (at for path in paths for at in positions(copy, path)):
                     mask[position] = True
         masks = {tier: [False] * length for tier in TIERS}
         for (tier, chunk), mask in by_chunk.items():
@@ -428,6 +430,17 @@ def flexkv_blocks(tokens: tuple[int, ...], size: int) -> Block:
     return tuple(blocks)
 
 
+@lru_cache(4096)
+def sglang_pages(tokens: tuple[int, ...], size: int) -> Block:
+    """Return a prompt's whole pages as SGLang names them in a shared store."""
+    digest, pages = b"", []
+    for start in range(0, len(tokens) - size + 1, size):
+        page = struct.pack(f"<{size}I", *tokens[start : start + size])
+        digest = sha256(digest + page).digest()
+        pages.append(sglang_content(int.from_bytes(digest[-8:], "big")))
+    return tuple(pages)
+
+
 def images_between(mm: Iterable[Region], start: int, end: int) -> tuple[Image, ...]:
     """Return the images that reach into tokens `start` to `end`."""
     return tuple(
@@ -439,10 +452,17 @@ def images_between(mm: Iterable[Region], start: int, end: int) -> tuple[Image, .
     )
 
 
-def is_on(copy: Copy, path: Block) -> bool:
-    """Return whether the path covers all blocks of a copy."""
+def positions(copy: Copy, path: Block) -> range:
+    """Return where on a path the blocks of a copy lie, if it covers all of them."""
     length = len(copy.block)
-    return length <= len(path) and path[:length] == copy.block
+    page = copy.block[-1]
+    if page.family == "sglang":
+        # Its name commits to the whole prefix, and its path is that alone.
+        at = path.index(page) if page in path else None
+        return range(0) if at is None else range(at, at + 1)
+    if path[:length] != copy.block:
+        return range(0)
+    return range(length - copy.size, length)
 
 
 def whole_chunks(mask: list[bool], chunk: int) -> list[bool]:

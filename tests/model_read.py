@@ -50,7 +50,7 @@ class Content(NamedTuple):
     tokens: tuple[int, ...]
     images: tuple[Image, ...]
     pairs: bool
-    family: str = ""  # "flexkv": the token is the name that FlexKV computes
+    family: str = ""  # "flexkv", "sglang": the token is the name that it computes
 
 
 Block = tuple[Content, ...]
@@ -59,6 +59,11 @@ Block = tuple[Content, ...]
 def flexkv_content(name: int) -> Content:
     """Return a block that is nothing but its name."""
     return Content(("", ""), (name,), (), pairs=False, family="flexkv")
+
+
+def sglang_content(name: int) -> Content:
+    """Return a page that is the end of its digest, wherever it lies in a prefix."""
+    return Content(("", ""), (name,), (), pairs=False, family="sglang")
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,7 @@ class Store:
     pages: tuple[Page, ...]
     pairs: bool
     has_extra_keys: bool
+    page: int = 0  # tokens a hash, where it is less than a block
 
 
 def hashes_of(event: BlockStored | BlockRemoved) -> list[Name]:
@@ -317,6 +323,29 @@ def pages_of(wire: Wire, block_size: int, size: int) -> tuple[Page, ...]:
                 )
             )
         pages.append(Page(tuple(blocks), salt))
+    return tuple(pages)
+
+
+def small_pages_of(wire: Wire, size: int) -> tuple[Page, ...]:
+    """Cut a store's tokens into pages of `size` tokens, smaller than a block.
+
+    Images come with their offsets in the page, and which of equal ones they are.
+    """
+    tokens = tokens_of(wire.event)
+    count = len(tokens) // size
+    pairs = is_pairs(wire.event)
+    if pairs:
+        tokens = [first for first, _ in tokens] + [tokens[-1][1]]
+    pages = []
+    for position in range(count):
+        salt, images = split_extra_keys(wire, position)
+        seen: list[tuple[Image, int | None]] = []
+        marked: list[Any] = []
+        for each in images:
+            marked.append((*each, seen.count(each)))
+            seen.append(each)
+        own = tuple(tokens[position * size : (position + 1) * size + pairs])
+        pages.append(Page(((own, tuple(marked)),), salt))
     return tuple(pages)
 
 

@@ -1,6 +1,7 @@
 """What the model remembers: plain lists and dicts."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.model_read import MAIN, Block, Group, Name, Store
 
@@ -119,7 +120,8 @@ class State:
         self.group_rules = group_rules
         self.orphan_blocks = orphan_blocks
         self.copies: list[Copy] = []
-        self.meanings: list[tuple[Name, Block]] = []
+        self.pages: list[Any] = []  # copies of pages
+        self.meanings: list[tuple[Name, Any]] = []  # blocks and pages
         self.waiting: list[Waiting] = []
         self.profiles: dict[Party, Profile] = {}
         self.epochs: dict[Party, int] = {}

@@ -166,7 +166,7 @@ def test_the_tail_of_a_unit_event_may_be_partial(scene: Scene) -> None:
     assert scene.depths("ABC") == {"w1": 2}
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 6, 10])
+@pytest.mark.parametrize("block_size", [3, 6, 10])
 def test_a_size_that_does_not_fit_is_dropped(scene: Scene, block_size: int) -> None:
     event = scene.stored(
         "A", names=[X, Y], block_size=block_size, token_ids=range(2 * block_size)
@@ -230,6 +230,24 @@ def test_k15_a_chunk_size_in_the_profile_makes_them_one() -> None:
     raw(index, wire.stored_map([1, 2, 3, 4], text, None, 16, medium="CPU"))
     assert depths(index, text[:48]) == {}
     assert depths(index, text) == {"w1": 4}
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_k15_a_device_block_stays_usable_in_front_of_a_chunk(by_name: bool) -> None:  # noqa: FBT001
+    index = kvindex.Indexer(block_size=16)
+    index.register("w1", chunk_tokens={"host": 64})
+    text = list(range(64))
+    raw(index, wire.stored_map([1, 2, 3, 4], text, None, 16))
+    if by_name:
+        raw(index, wire.stored_map([4], [], None, 0, medium="CPU"))
+    else:
+        raw(index, wire.stored_map([1, 2, 3, 4], text, None, 16, medium="CPU"))
+    raw(index, wire.removed_map([2, 3, 4], "GPU"))
+    found = [depths(index, text[:length]).get("w1", 0) for length in (16, 48, 63, 64)]
+    assert found == [1, 1, 1, 4]
+    removed = [4] if by_name else [2]
+    assert raw(index, wire.removed_map(removed, "CPU")).removed == 1
+    assert depths(index, text) == {"w1": 1}
 
 
 # Images of units.

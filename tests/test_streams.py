@@ -82,6 +82,11 @@ VLLM = [
         checkpoints=DEVICE_ONLY,
     ),
     Row(
+        "c8_tiering_obj",
+        "As c4 with an object store: 71 blocks are the objects that its bucket lists. "
+        "The engine's own pools and tiers, driven without its scheduler and a model.",
+    ),
+    Row(
         "d1_offload_placeholder",
         "Host stores carry no tokens: they mean the block known under their name. A "
         "chunk is one block here, so no chunk size is needed. Resets as c1.",

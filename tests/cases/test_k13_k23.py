@@ -114,6 +114,30 @@ def test_k19_a_chain_of_pairs_needs_one_token_more(objects: Scene) -> None:
     assert objects.depths([*text[:8], 99]) == {"w1": 1}
 
 
+def test_k19_the_mode_is_what_a_worker_sends_now(scene: Scene) -> None:
+    text = list(range(1, 10))
+    scene.S("w1", "AB", token_ids=wire.pairs(text))
+    scene.S("w2", "AB", token_ids=text[:8])
+    assert scene.depths(text) == {"w1": 2, "w2": 2}
+    scene.C("w1")
+    scene.S("w1", "A", token_ids=text[:4])
+    assert scene.depths(text[:8]) == {"w1": 1, "w2": 2}
+    scene.S("w1", "B", "A", token_ids=wire.pairs(text[4:]))
+    # Behind single tokens a pair is of neither chain.
+    assert scene.depths(text) == {"w1": 1, "w2": 2}
+
+
+def test_k19_pairs_are_removed_and_put_on_other_tiers_by_name(scene: Scene) -> None:
+    text = list(range(1, 10))
+    scene.S("w1", "AB", token_ids=wire.pairs(text))
+    assert scene.P("w1", "A").stored == 1
+    scene.R("w1", "A")
+    row = scene.rows(text)["w1"]
+    assert (row.device, row.host) == (1, 1)
+    scene.R("w1", "A", tier="cpu")
+    assert scene.depths(text) == {}
+
+
 # K20: kinds of hashes.
 
 
@@ -146,6 +170,34 @@ def test_k20_byte_strings_are_compared_whole(
     assert scene.R("w3", h1).removed == 1
     assert scene.depths("A") == {}
     assert scene.depths("B") == {"w3": 1}
+
+
+# K21: a batch is lost.
+
+
+@pytest.mark.parametrize("sender", ["w1", "pool:p"])
+@pytest.mark.parametrize("again", [False, True])
+def test_k21_a_gap_is_reported_and_keeps_the_state(
+    scene: Scene,
+    sender: str,
+    again: bool,  # noqa: FBT001
+) -> None:
+    def depth(path: str) -> int:
+        found = scene.index.match(tokens(path), workers=["w1"])
+        return found[0].depth
+
+    stored = scene.stored("B", "A") if again else scene.stored("C", "A")
+    scene.apply(sender, [scene.stored("AB")], seq=1)
+    report = scene.apply(sender, [stored], seq=3)
+    assert (report.status, report.gap) == ("gap", (2, 2))
+    assert depth("AB") == 2
+    assert depth("AC") == (1 if again else 2)
+    late = scene.apply(sender, [scene.removed("AB")], seq=2)
+    assert (late.status, late.gap, late.removed) == ("duplicate", None, 0)
+    assert depth("AB") == 2
+    after = scene.apply(sender, [scene.removed("AB")], seq=4)
+    assert (after.status, after.gap) == ("ok", None)
+    assert depth("AB") == (2 if again else 1)
 
 
 # K22: events in flight after a worker was removed.

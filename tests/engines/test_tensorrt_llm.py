@@ -222,9 +222,13 @@ def test_larger_blocks_are_units() -> None:
     assert row(index, tokens("ABC")) == (4, 2, 0, 0)
 
 
-def test_smaller_blocks_are_reported() -> None:
+def test_smaller_blocks_are_pages() -> None:
     said, index = Said(), registered(16)
-    assert index.apply([said.stored("ABC")], worker=WORKER).reasons == {"block_size": 3}
+    assert index.apply([said.stored("ABCDE")], worker=WORKER).stored == 5
+    assert depths(index, "ABCDEFGH") == {WORKER: 1}
+    assert registered(18).apply([Said().stored("ABC")], worker=WORKER).reasons == {
+        "block_size": 3
+    }
 
 
 def test_only_the_largest_window_is_followed() -> None:

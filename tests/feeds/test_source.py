@@ -89,6 +89,11 @@ def test_a_rank_out_of_range_is_refused(rank: int) -> None:
         Source("w1", "tcp://10.0.0.7:5557", dp_rank=rank)
 
 
+def test_a_pool_has_no_ranks() -> None:
+    with pytest.raises(kvindex.ConfigError, match="a pool has no ranks"):
+        Source("store", "tcp://10.0.0.7:5557", dp_rank=1, pool=True)
+
+
 def test_a_worker_needs_a_name() -> None:
     with pytest.raises(kvindex.ConfigError, match="worker is empty"):
         Source("", "tcp://10.0.0.7:5557")

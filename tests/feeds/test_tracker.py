@@ -530,6 +530,7 @@ def test_a_state_has_the_fields_that_are_counted() -> None:
         "dp_rank",
         "endpoint",
         "source",
+        "pool",
         "status",
         *Tally.__dataclass_fields__,
     ]

@@ -15,6 +15,7 @@ from kvindex.engines.engine import Batch, Decoder, Engine, Event
 from kvindex.engines.flexkv import FLEXKV
 from kvindex.engines.kvbm import KVBM
 from kvindex.engines.lmcache import LMCACHE, LMCACHE_INPROCESS, LMCACHE_SHARED
+from kvindex.engines.mooncake import MOONCAKE
 from kvindex.engines.sglang import SGLANG
 from kvindex.engines.sglang_tenants import SGLANG_TENANTS
 from kvindex.engines.tensorrt_llm import TENSORRT_LLM
@@ -35,7 +36,8 @@ __all__ = [
 
 _BUILT_IN = (
     *(AUTO, VLLM, SGLANG, SGLANG_TENANTS, TENSORRT_LLM),
-    *(KVBM, FLEXKV, LMCACHE, LMCACHE_SHARED, LMCACHE_INPROCESS, DYNAMO),
+    *(KVBM, FLEXKV, LMCACHE, LMCACHE_SHARED, LMCACHE_INPROCESS, MOONCAKE),
+    DYNAMO,
 )
 _ENGINES = {engine.name: engine for engine in _BUILT_IN}
 

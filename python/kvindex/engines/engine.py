@@ -68,8 +68,9 @@ class Engine:
         title: What people call it.
         kind: Whose habits the events follow where nothing else is said: what a
             clear means, whether LoRA and salt are inherited from the parent
-            ("vllm", "flexkv", "auto") or always named ("sglang"), and whether names
-            without tokens are computed from a prompt's ("flexkv").
+            ("vllm", "flexkv", "mooncake", "auto") or always named ("sglang"), and
+            whether names without tokens are computed from a prompt's ("flexkv";
+            "mooncake" for integers).
         clears: The tiers that a clear empties.
         copies: The tiers on which a second store is a second copy.
         chunk_tokens: By tier, the tokens of the chunk that one hash without tokens
@@ -86,7 +87,7 @@ class Engine:
 
     name: str
     title: str
-    kind: Literal["auto", "vllm", "sglang", "flexkv"] = "auto"
+    kind: Literal["auto", "vllm", "sglang", "flexkv", "mooncake"] = "auto"
     clears: Sequence[Tier] | None = None
     copies: Sequence[Tier] | None = None
     chunk_tokens: Mapping[str, int] | None = None

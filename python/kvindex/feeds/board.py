@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kvindex.feeds.source import Key
     from kvindex.feeds.state import SourceState
 
 # Seconds. A condition may look at more than the feed's own state.
@@ -21,7 +22,7 @@ class Board:
     def __init__(self) -> None:
         """Make an empty board."""
         self._changed = threading.Condition()
-        self._states: dict[tuple[str, int, str], SourceState] = {}
+        self._states: dict[Key, SourceState] = {}
         self._version = 0
         self._ended = False
 
@@ -33,22 +34,20 @@ class Board:
     def put(self, state: SourceState) -> bool:
         """Add a source; False if there is one of that key."""
         with self._changed:
-            key = (state.worker, state.dp_rank, state.source)
-            if key in self._states:
+            if state.key in self._states:
                 return False
-            self._states[key] = state
+            self._states[state.key] = state
             self._version += 1
             return True
 
     def show(self, state: SourceState) -> None:
         """Replace a source's state, unless it was taken off the board."""
         with self._changed:
-            key = (state.worker, state.dp_rank, state.source)
-            if key in self._states and self._states[key] != state:
-                self._states[key] = state
+            if self._states.get(state.key, state) != state:
+                self._states[state.key] = state
                 self._version += 1
 
-    def take(self, key: tuple[str, int, str]) -> None:
+    def take(self, key: Key) -> None:
         """Take a source off the board."""
         with self._changed:
             if self._states.pop(key, None) is not None:
@@ -99,7 +98,7 @@ def all_live(states: list[SourceState]) -> bool:
 def reached(
     states: list[SourceState], wanted: Mapping[str | tuple[str, int], int]
 ) -> bool:
-    """Tell whether every worker, or (worker, rank), named has come that far."""
+    """Tell whether every worker, pool, or (worker, rank) has come that far."""
     return all(
         any(state_of(state, who) for state in states)
         and all(
@@ -112,5 +111,5 @@ def reached(
 
 
 def state_of(state: SourceState, who: str | tuple[str, int]) -> bool:
-    """Tell whether the row belongs to that worker, or (worker, rank)."""
+    """Tell whether the row belongs to that worker, pool, or (worker, rank)."""
     return who in (state.worker, (state.worker, state.dp_rank))

@@ -10,7 +10,7 @@ import zmq
 from kvindex.errors import ConfigError
 from kvindex.feeds import wire
 from kvindex.feeds.sink import Sink
-from kvindex.feeds.state import SourceState, Tally
+from kvindex.feeds.state import Tally, row
 from kvindex.feeds.tracker import Tracker
 from kvindex.feeds.zmq import Replay, Subscription
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvindex.feeds.exchange import Exchange
     from kvindex.feeds.settings import Settings
     from kvindex.feeds.source import Source
-    from kvindex.feeds.state import Status
+    from kvindex.feeds.state import SourceState, Status
     from kvindex.feeds.zmq import Context, Socket
 
 # Messages that one link takes before the others have their turn.
@@ -74,14 +74,7 @@ class Link:
         """Return how the source stands, under another status if one is given."""
         if status is None:
             status = "failed" if self._failed else self._tracker.status
-        return SourceState(
-            worker=self.source.worker,
-            dp_rank=self.source.dp_rank,
-            endpoint=self.source.endpoint,
-            source=self.source.source,
-            status=status,
-            **vars(self._tally),
-        )
+        return row(self.source, status, self._tally)
 
     def open(self, watch: Watch) -> None:
         """Begin to listen."""

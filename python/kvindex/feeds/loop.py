@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kvindex.feeds.board import Board
     from kvindex.feeds.link import Link
+    from kvindex.feeds.source import Key
     from kvindex.feeds.zmq import Context, Socket
 
 log = logging.getLogger("kvindex.feeds")
@@ -38,7 +39,7 @@ class Loop:
         self.context = new_context() if context is None else context
         self._owns_context = context is None
         self._board = board
-        self._links: dict[tuple[str, int, str], Link] = {}
+        self._links: dict[Key, Link] = {}
         self._owners: dict[Socket, Link] = {}
         self._poller = zmq.Poller()
         self._commands: deque[Callable[[], None]] = deque()
@@ -55,7 +56,7 @@ class Loop:
         """Listen to one more source."""
         self._command(lambda: self._open(link))
 
-    def remove(self, key: tuple[str, int, str], done: Callable[[], None]) -> None:
+    def remove(self, key: Key, done: Callable[[], None]) -> None:
         """Forget a source, then call `done` on the loop's thread."""
 
         def forget() -> None:

@@ -62,6 +62,9 @@ class Sink:
         """
         if self._ended:
             return
+        if self._source.pool:
+            self._index.reset_pool(self._source.worker)
+            return
         for rank in self._tally.ranks or (self._rank,):
             self._index.reset(self._source.worker, dp_rank=rank)
 
@@ -69,6 +72,14 @@ class Sink:
         self, seq: int, payload: bytes | list[BlockStored], rank: int
     ) -> ApplyReport:
         source = self._source
+        if source.pool:
+            return self._index.apply(
+                payload,
+                pool=source.worker,
+                source=source.source,
+                seq=seq,
+                epoch=source.epoch,
+            )
         return self._index.apply(
             payload,
             worker=source.worker,

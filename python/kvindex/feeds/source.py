@@ -1,4 +1,4 @@
-"""Sources: where one engine's batches come from."""
+"""Sources: where one engine's or one pool's batches come from."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ WILDCARDS = ("*", "0.0.0.0", "[::]", "::")  # noqa: S104 - compared, not bound
 PORTS = 1 << 16
 RANKS = 1 << 32
 
+Key = tuple[str, int, str, bool]
+"""Worker or pool, rank, stream, and whether it is a pool."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One publisher of KV events: a worker's data-parallel rank.
+    """One publisher of KV events: a worker's data-parallel rank, or a pool.
 
     Every rank of a worker publishes on a socket of its own with sequence
     numbers of its own, so each is a source of its own; `ranks` makes them all.
 
     Attributes:
-        worker: The name under which the index knows the worker.
+        worker: The name under which the index knows the worker, or the pool.
         endpoint: The ZMQ address of the events: `tcp://host:port`, `ipc://path`
             or `inproc://name`.
         dp_rank: The rank for batches that carry none; a rank inside a batch
@@ -37,6 +40,8 @@ class Source:
         source: The index's name for this stream, for a worker that several
             streams describe.
         epoch: What `Indexer.register` returned, None for whatever is current.
+        pool: Whether it is a pool, as `Indexer.register_pool` made it: a cache
+            that belongs to no worker. Pools have no ranks.
 
     Raises:
         ConfigError: If an address or the rank is not usable, or the worker empty.
@@ -55,6 +60,7 @@ class Source:
     bind: bool = False
     source: str = ""
     epoch: int | None = None
+    pool: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no socket could use."""
@@ -64,14 +70,17 @@ class Source:
         if not 0 <= self.dp_rank < RANKS:
             msg = f"dp_rank is {self.dp_rank}: expected 0 to {RANKS - 1}"
             raise ConfigError(msg)
+        if self.pool and self.dp_rank:
+            msg = f"dp_rank is {self.dp_rank}, but a pool has no ranks"
+            raise ConfigError(msg)
         check_address("endpoint", self.endpoint, bind=self.bind)
         if self.replay is not None:
             check_address("replay", self.replay, bind=False)
 
     @property
-    def key(self) -> tuple[str, int, str]:
+    def key(self) -> Key:
         """What tells this source from the others of a feed."""
-        return (self.worker, self.dp_rank, self.source)
+        return (self.worker, self.dp_rank, self.source, self.pool)
 
     @classmethod
     def ranks(

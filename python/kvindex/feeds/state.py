@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from kvindex.feeds.source import Source
+    from kvindex.feeds.source import Key, Source
 
 Range = tuple[int, int]
 Status = Literal["new", "connecting", "replaying", "live", "failed", "closed"]
@@ -19,10 +19,11 @@ class SourceState:
     """One source of a feed as it was at one moment.
 
     Attributes:
-        worker: The worker's name.
+        worker: The worker's name, or the pool's.
         dp_rank: The rank that the source was given.
         endpoint: The address of its events.
         source: The index's name for the stream.
+        pool: Whether it is a pool.
         status: `new` (the feed is not open), `connecting` (no publisher on the
             other side), `replaying` (live batches wait for a replay), `live`,
             `failed` (given up, see `last_error`) or `closed`.
@@ -55,6 +56,7 @@ class SourceState:
     dp_rank: int
     endpoint: str
     source: str
+    pool: bool
     status: Status
     seq: int | None
     applied: int
@@ -75,6 +77,11 @@ class SourceState:
     ranks: tuple[int, ...]
     last_error: str | None
     last_activity: float | None
+
+    @property
+    def key(self) -> Key:
+        """What tells this source from the others of a feed."""
+        return (self.worker, self.dp_rank, self.source, self.pool)
 
 
 @dataclass
@@ -109,11 +116,17 @@ class Tally:
 
 def resting(source: Source, status: Status) -> SourceState:
     """Return the row of a source that has no sockets yet."""
+    return row(source, status, Tally())
+
+
+def row(source: Source, status: Status, tally: Tally) -> SourceState:
+    """Return the row of a source."""
     return SourceState(
         worker=source.worker,
         dp_rank=source.dp_rank,
         endpoint=source.endpoint,
         source=source.source,
+        pool=source.pool,
         status=status,
-        **vars(Tally()),
+        **vars(tally),
     )

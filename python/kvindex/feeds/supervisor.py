@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kvindex import Indexer
     from kvindex.feeds.loop import Loop
-    from kvindex.feeds.source import Source
+    from kvindex.feeds.source import Key, Source
     from kvindex.feeds.zmq import Context
 
 log = logging.getLogger("kvindex.feeds")
@@ -100,7 +100,7 @@ class Feed:
         )
         self._context = context
         self._board = Board()
-        self._sources: dict[tuple[str, int, str], Source] = {}
+        self._sources: dict[Key, Source] = {}
         self._lock = threading.Lock()
         self._loop: Loop | None = None
         self._thread: threading.Thread | None = None
@@ -238,7 +238,7 @@ class Feed:
         """Follow one more source, from now on if the feed is open.
 
         Raises:
-            ConfigError: If there is a source of that worker, rank and stream
+            ConfigError: If there is a source of that worker or pool, rank and stream
                 already, or if its endpoint cannot be used.
             KvIndexError: If the feed is closed.
             OSError: If sockets or file descriptors run out.
@@ -249,10 +249,12 @@ class Feed:
                 msg = f"the feed has {stage}: make a new one"
                 raise KvIndexError(msg)
             if not self._board.put(resting(source, "new")):
-                msg = (
-                    f"worker {source.worker!r} rank {source.dp_rank} has a source "
-                    f"{source.source!r} already"
+                whose = (
+                    f"pool {source.worker!r}"
+                    if source.pool
+                    else f"worker {source.worker!r} rank {source.dp_rank}"
                 )
+                msg = f"{whose} has a source {source.source!r} already"
                 raise ConfigError(msg)
             self._sources[source.key] = source
             if self._loop is None:
@@ -264,16 +266,19 @@ class Feed:
                 self._board.take(source.key)
                 raise
 
-    def remove(self, worker: str, *, dp_rank: int | None = None) -> bool:
-        """Follow a worker's sources no more; the index keeps its state.
+    def remove(
+        self, worker: str, *, dp_rank: int | None = None, pool: bool = False
+    ) -> bool:
+        """Follow a worker's, or a pool's, sources no more; the index keeps its state.
 
         When it returns, no batch of them is applied any more, so that
         `Indexer.remove_worker` leaves nothing behind. (Unless the thread is
         held up for more than five seconds; that is logged.)
 
         Args:
-            worker: The worker's name.
+            worker: The worker's name, or the pool's.
             dp_rank: The rank, None for all.
+            pool: Whether it is a pool.
 
         Returns:
             Whether there was such a source.
@@ -282,7 +287,7 @@ class Feed:
             keys = [
                 key
                 for key in self._sources
-                if key[0] == worker and dp_rank in (None, key[1])
+                if (key[0], key[3]) == (worker, pool) and dp_rank in (None, key[1])
             ]
             gone = threading.Semaphore(0)
             running = self._loop is not None and not self._closed
@@ -319,8 +324,8 @@ class Feed:
         Args:
             timeout: Longest to wait, in seconds.
             until: Either a condition on the rows that `sources` returns, called
-                on this thread at each change; or the number that a worker, or
-                a (worker, rank), must have reached, for each that is named; or
+                on this thread at each change; or the number that a worker, a
+                pool, or a (worker, rank) must have reached, for each named; or
                 None for all sources being `live`.
 
         Returns:

@@ -4,7 +4,7 @@ use crate::event::{Batch, Event, Name, Reason, Remove, Store, Tier};
 use crate::group::{GroupId, MAIN};
 use crate::hold::Target;
 use crate::incoming::Incoming;
-use crate::key::flexkv_chain;
+use crate::key::{flexkv_chain, sglang_key};
 use crate::namespace::{Family, Namespace};
 use crate::prepare::{Plan, Prepared};
 use crate::profile::Profile;
@@ -96,9 +96,9 @@ impl Writer {
             return self.put_prefix(target, batch, store, plan.unit, report);
         }
         if !store.has_content() || masked {
-            return self.put_named(target, batch, store, plan.unit, given, report);
+            return self.put_named(target, batch, store, plan, given, report);
         }
-        if plan.unit == 0 {
+        if plan.unit == 0 && plan.page.is_none() {
             return report.ignore(Reason::BlockSize, hashes);
         }
         let locals = &prepared.locals[plan.locals.clone()];
@@ -107,7 +107,8 @@ impl Writer {
             store,
             target,
             count: plan.count,
-            unit: plan.unit as usize,
+            unit: plan.unit.max(1) as usize,
+            page: plan.page,
             lora: lora.unwrap_or_default(),
             given,
             inherits: profile.inherits_namespace(),
@@ -118,6 +119,7 @@ impl Writer {
         let outcome = self.take_in(&incoming, &profile);
         report.stored += outcome.stored;
         report.ignore(Reason::Ambiguous, outcome.ambiguous);
+        report.ignore(Reason::BlockSize, outcome.misfit);
         report.ignore(Reason::OrphanDropped, outcome.dropped);
         report.note(Reason::Orphan, outcome.waiting);
     }
@@ -171,30 +173,62 @@ impl Writer {
         }
     }
 
+    /// Stores a page by the end of its digest, wherever in a prefix it is.
+    fn put_page(&mut self, target: Target, name: Name) {
+        let space = Namespace {
+            family: Family::Sglang,
+            ..Namespace::default()
+        };
+        let keys = [sglang_key(name.low())];
+        let piece = self.store.place(None, &space, &keys);
+        self.hold(target, piece, &[name]);
+        self.store.unpin();
+    }
+
     /// Puts blocks that are known by name on a tier.
     fn put_named(
         &mut self,
         target: Target,
         batch: &Batch,
         store: &Store,
-        unit: u32,
+        plan: &Plan,
         given: Given<'_>,
         report: &mut Report,
     ) {
         // A placeholder for a chunk says nothing of the chunk's size, or 0.
         let sized = store.block_size.is_some_and(|size| size > 0);
-        if sized && unit == 0 {
+        if sized && plan.unit == 0 && plan.page.is_none() {
             return report.ignore(Reason::BlockSize, store.names.len() as u64);
         }
-        let length = if target.chunk > 0 { target.chunk } else { unit };
+        let chunked = target.chunk > 0;
+        let length = if chunked { target.chunk } else { plan.unit };
+        let pages = store.parent.is_none()
+            && target.group == MAIN
+            && self.profile(target.holder).names_pages();
         for &name in &batch.names[store.names.clone()] {
-            match self.resolve(target.holder, name, given) {
-                Meaning::Block(block) => {
+            if pages && name.wide() == 0 && !(sized && plan.unit != 1) {
+                self.put_page(target, name);
+                report.stored += 1;
+                continue;
+            }
+            let found = self.resolve(target.holder, name, given);
+            let block = match found {
+                Meaning::Page(page) if chunked || (sized && plan.unit > 0) => self.pages.ends(page),
+                Meaning::Block(block) if chunked || plan.page.is_none() => Some(block),
+                _ => None,
+            };
+            match (found, block) {
+                (Meaning::Unknown, _) => report.ignore(Reason::Unresolved, 1),
+                (Meaning::Ambiguous, _) => report.ignore(Reason::Ambiguous, 1),
+                (_, Some(block)) => {
                     self.hold_known(target, block, length, name);
                     report.stored += 1;
                 }
-                Meaning::Unknown => report.ignore(Reason::Unresolved, 1),
-                Meaning::Ambiguous => report.ignore(Reason::Ambiguous, 1),
+                (Meaning::Page(page), None) if !chunked && (!sized || plan.page.is_some()) => {
+                    self.hold_page(target, page, name);
+                    report.stored += 1;
+                }
+                _ => report.ignore(Reason::BlockSize, 1),
             }
             self.store.unpin();
         }

@@ -23,6 +23,13 @@ impl Writer {
 
     /// Credits block `at` of a query to whoever holds any block under a name.
     fn credit_name(&mut self, name: Name, at: u32, credits: &mut Credits) {
+        for page in self.pages.named(name) {
+            for number in self.pages.members(page, name) {
+                let member = self.store.shared.members.record(number);
+                let member = Identity::unpack(member[0].load(Relaxed)).expect("it holds the page");
+                credits.push(Identity { chunk: 0, ..member }, at..at + 1);
+            }
+        }
         let meanings = self.store.places.meanings(&self.store.shared, name);
         for block in meanings.iter() {
             if !self.store.live(block) {
@@ -43,8 +50,9 @@ impl Writer {
     fn claims_under(&self, claim: Claim, member: Identity, block: Block, name: Name) -> bool {
         match member.role {
             Role::Shadow => false,
-            Role::Plain => {
-                claim.range().contains(&block.offset())
+            Role::Plain | Role::Paged => {
+                self.members.get(claim.number()).pages.is_empty()
+                    && claim.range().contains(&block.offset())
                     && self.has_name(claim.number(), block, name)
             }
             Role::Unit => {

@@ -84,7 +84,7 @@ impl Index {
                 ..How::default()
             };
             let mut keys = self.keys(blocks, false, walk);
-            let done = walk.run(&self.shared, &self.roster, &mut keys, None, how);
+            let done = walk.run(&self.shared, &self.roster, &mut keys, &mut [], how);
             walk.keys = keys.into_scratch();
             return done;
         }
@@ -95,8 +95,8 @@ impl Index {
     /// predicted: a query is walked once.
     fn is_plain(&self) -> bool {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let [_, pairs, flexkv] = &self.shared.families;
-        load(pairs) | load(flexkv) | load(&self.predicted.blocks) == 0
+        let [_, pairs, flexkv, sglang] = &self.shared.families;
+        load(pairs) | load(flexkv) | load(sglang) | load(&self.predicted.blocks) == 0
     }
 
     /// The keys of a query, in the walk's memory.
@@ -150,9 +150,8 @@ impl Index {
         self.shared.families[family as usize].load(Ordering::Relaxed) > 0
     }
 
-    /// Walks a query by its keys, and by those of the family that counts together
+    /// Walks a query by its keys, and by those of the families that count together
     /// with single blocks.
-    #[inline]
     pub(crate) fn run(
         &self,
         blocks: &Blocks<'_>,
@@ -160,22 +159,13 @@ impl Index {
         how: How,
         walk: &mut Walk,
     ) -> Result<(), Forked> {
-        if how.pairs || !self.lives(Family::FlexKv) {
-            return walk.run(&self.shared, &self.roster, keys, None, how);
-        }
-        self.run_both(blocks, keys, how, walk)
-    }
-
-    #[cold]
-    fn run_both(
-        &self,
-        blocks: &Blocks<'_>,
-        keys: &mut Keys<'_>,
-        how: How,
-        walk: &mut Walk,
-    ) -> Result<(), Forked> {
-        let mut others = Keys::flexkv(blocks, self.config().block_size as usize);
-        walk.run(&self.shared, &self.roster, keys, others.as_mut(), how)
+        let families = [Family::FlexKv, Family::Sglang];
+        let alive = |family: &Family| !how.pairs && self.lives(*family);
+        let size = self.config().block_size as usize;
+        let others = families.into_iter().filter(alive);
+        let others = others.filter_map(|family| Keys::named(blocks, size, family));
+        let mut others: Vec<Keys<'_>> = others.collect();
+        walk.run(&self.shared, &self.roster, keys, &mut others, how)
     }
 
     /// Finds who is expected to hold any of the query, where anybody is.

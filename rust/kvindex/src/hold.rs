@@ -25,7 +25,7 @@ pub(crate) struct Target {
 
 impl Writer {
     /// The member of a target, begun where there is none.
-    fn member(&mut self, target: Target, role: Role) -> u32 {
+    pub(crate) fn member(&mut self, target: Target, role: Role) -> u32 {
         let holder = self.holders.get_mut(target.holder);
         let several = target.group == MAIN && !holder.groups.others().is_empty();
         let pool = holder.pool;
@@ -264,7 +264,8 @@ impl Writer {
         let members = std::mem::take(&mut held.members[tier as usize]);
         let others = held.groups.take_members(tier);
         for slot in members.into_iter().chain(others) {
-            self.members.end(&self.store.shared, slot.number);
+            let ended = self.members.end(&self.store.shared, slot.number);
+            self.drop_pages(slot.number, ended.pages);
             self.store.outdate();
         }
         self.drop_waiting(holder, Some(tier));

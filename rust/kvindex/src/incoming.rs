@@ -2,6 +2,7 @@
 //! already, or into the waiting room.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use crate::event::{Batch, Name, Reason, Store, Tier};
@@ -10,6 +11,7 @@ use crate::hold::Target;
 use crate::key::chain;
 use crate::namespace::Namespace;
 use crate::orphan::{Orphan, excerpt};
+use crate::pages::{PageId, Spot};
 use crate::prepare::{Layout, Plan};
 use crate::profile::Profile;
 use crate::report::Report;
@@ -25,8 +27,10 @@ pub(crate) struct Incoming<'a> {
     pub(crate) target: Target,
     /// Hashes with tokens.
     pub(crate) count: usize,
-    /// Blocks a hash.
+    /// Blocks a hash; a page counts as one.
     pub(crate) unit: usize,
+    /// Tokens a hash, where it is a page.
+    pub(crate) page: Option<NonZeroU32>,
     /// The adapter that the event names, empty = none.
     pub(crate) lora: &'a str,
     pub(crate) given: Given<'a>,
@@ -40,16 +44,16 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    fn names(&self) -> &[Name] {
+    pub(crate) fn names(&self) -> &[Name] {
         &self.batch.names[self.store.names.start..self.store.names.start + self.count]
     }
 
-    fn is_taken(&self, hash: usize) -> bool {
+    pub(crate) fn is_taken(&self, hash: usize) -> bool {
         self.taken.get(hash).copied().unwrap_or(false)
     }
 
     /// How many of some hashes are to be stored.
-    fn left(&self, hashes: Range<usize>) -> u64 {
+    pub(crate) fn left(&self, hashes: Range<usize>) -> u64 {
         hashes.filter(|&hash| !self.is_taken(hash)).count() as u64
     }
 
@@ -66,6 +70,8 @@ impl Incoming<'_> {
 pub(crate) struct Outcome {
     pub(crate) stored: u64,
     pub(crate) ambiguous: u64,
+    /// Of a size that does not fit where they belong.
+    pub(crate) misfit: u64,
     pub(crate) waiting: u64,
     /// Pushed out of the waiting room, or too many for it.
     pub(crate) dropped: u64,
@@ -73,13 +79,27 @@ pub(crate) struct Outcome {
 
 /// Where the next hash of a store goes.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+pub(crate) enum Place {
     Root,
     Below(Block),
+    /// Behind a page, inside of its block.
+    Inside(PageId),
     /// Below a parent that nobody has announced.
     Unknown(Name),
     /// Below a name that means blocks of several namespaces.
     Refused,
+    /// Inside of a block, where no hash of this size begins.
+    Misfit,
+}
+
+impl Outcome {
+    /// Counts hashes that have no place.
+    pub(crate) fn refuse(&mut self, place: Place, hashes: u64) {
+        match place {
+            Place::Misfit => self.misfit += hashes,
+            _ => self.ambiguous += hashes,
+        }
+    }
 }
 
 impl Writer {
@@ -109,8 +129,18 @@ impl Writer {
         };
         match self.resolve(incoming.target.holder, parent, incoming.given) {
             Meaning::Block(block) => Place::Below(block),
+            Meaning::Page(page) => self.behind(incoming, page),
             Meaning::Unknown => Place::Unknown(parent),
             Meaning::Ambiguous => Place::Refused,
+        }
+    }
+
+    /// Where hashes go behind a page: whole blocks only behind the last of a block.
+    fn behind(&self, incoming: &Incoming<'_>, page: PageId) -> Place {
+        match self.pages.ends(page) {
+            Some(block) => Place::Below(block),
+            None if incoming.page.is_some() => Place::Inside(page),
+            None => Place::Misfit,
         }
     }
 
@@ -120,7 +150,11 @@ impl Writer {
             return Meaning::Unknown;
         }
         let name = incoming.names()[hash];
-        self.resolve(incoming.target.holder, name, incoming.given)
+        match self.resolve(incoming.target.holder, name, incoming.given) {
+            // What is called a block elsewhere may be a page here.
+            Meaning::Block(_) if incoming.page.is_some() => Meaning::Unknown,
+            known => known,
+        }
     }
 
     /// Behind the last of the unknown names that follow one.
@@ -141,16 +175,28 @@ impl Writer {
         outcome: &mut Outcome,
     ) -> Place {
         let left = incoming.left(hash..hash + 1);
-        let Meaning::Block(block) = known else {
-            outcome.ambiguous += left;
-            return Place::Refused;
+        let (place, page) = match known {
+            Meaning::Block(block) => (Place::Below(block), None),
+            Meaning::Page(page) => {
+                let page_here = incoming.page.map(|_| page);
+                (self.behind(incoming, page), page_here)
+            }
+            Meaning::Unknown | Meaning::Ambiguous => (Place::Refused, None),
         };
-        if left > 0 {
-            let name = incoming.names()[hash];
-            self.hold_known(incoming.target, block, incoming.unit as u32, name);
-            outcome.stored += 1;
+        let name = incoming.names()[hash];
+        match (place, page) {
+            _ if left == 0 => {}
+            (_, Some(page)) => self.hold_page(incoming.target, page, name),
+            (Place::Below(block), None) => {
+                self.hold_known(incoming.target, block, incoming.unit as u32, name);
+            }
+            _ => {
+                outcome.refuse(place, left);
+                return place;
+            }
         }
-        Place::Below(block)
+        outcome.stored += left;
+        place
     }
 
     fn take_in_unknown(
@@ -160,19 +206,24 @@ impl Writer {
         hashes: Range<usize>,
         outcome: &mut Outcome,
     ) -> Place {
-        let parent = match place {
-            Place::Root => None,
-            Place::Below(parent) => Some(parent),
+        let (block, page) = match place {
+            Place::Root => (None, None),
+            Place::Below(parent) => (Some(parent), None),
+            Place::Inside(page) => (None, Some(page)),
             Place::Unknown(parent) => {
                 self.let_wait(incoming, hashes.end, parent, outcome);
                 return place;
             }
-            Place::Refused => {
-                outcome.ambiguous += incoming.left(hashes);
+            Place::Refused | Place::Misfit => {
+                outcome.refuse(place, incoming.left(hashes));
                 return place;
             }
         };
-        Place::Below(self.extend(incoming, parent, hashes, outcome))
+        let Some(size) = incoming.page else {
+            return Place::Below(self.extend(incoming, block, hashes, outcome));
+        };
+        let spot = page.map_or(Spot { block, page }, |page| self.pages.behind(page));
+        self.extend_by_pages(incoming, spot, hashes, size, outcome)
     }
 
     fn let_wait(
@@ -189,8 +240,8 @@ impl Writer {
         let tokens = if count == incoming.store.names.len() || incoming.store.tokens.is_empty() {
             incoming.store.tokens.len()
         } else {
-            let blocks = count * incoming.unit * self.block_size as usize;
-            blocks + usize::from(incoming.store.pairs)
+            let size = incoming.page.map_or(self.block_size, NonZeroU32::get);
+            count * incoming.unit * size as usize + usize::from(incoming.store.pairs)
         };
         let lora = (!incoming.lora.is_empty()).then(|| incoming.lora.into());
         let orphan = Orphan {
@@ -201,6 +252,7 @@ impl Writer {
             batch: excerpt(incoming.batch, incoming.store, count, tokens),
             lora,
             unit: incoming.unit as u32,
+            page: incoming.page,
             taken: vec![false; count],
         };
         outcome.waiting += count as u64;
@@ -340,7 +392,7 @@ impl Writer {
         let given = Given::by(self.profile(orphan.holder), lora, salt);
         let meaning = self.resolve(orphan.holder, orphan.parent, given);
         self.orphans.give_back(number, orphan);
-        matches!(meaning, Meaning::Block(_))
+        matches!(meaning, Meaning::Block(_) | Meaning::Page(_))
     }
 
     fn attach_one(&mut self, number: u64, report: &mut Report) {
@@ -353,6 +405,7 @@ impl Writer {
             target: self.target(orphan.holder, orphan.group, &profile, orphan.tier),
             count: orphan.taken.len(),
             unit: orphan.unit as usize,
+            page: orphan.page,
             lora: lora.unwrap_or_default(),
             given: Given::by(&profile, lora, salt),
             inherits: profile.inherits_namespace(),
@@ -364,5 +417,6 @@ impl Writer {
         self.store.unpin();
         report.attached += outcome.stored;
         report.ignore(Reason::Ambiguous, outcome.ambiguous);
+        report.ignore(Reason::BlockSize, outcome.misfit);
     }
 }

@@ -341,8 +341,8 @@ impl Index {
             orphans: writer.orphans.blocks(),
             predicted: writer.predictions.total(),
             runs: u64::from(writer.store.runs().0),
-            names: writer.store.places.len() as u64,
-            bytes: (bytes + writer.members.bytes() + predicted_bytes) as u64,
+            names: (writer.store.places.len() + writer.pages.names()) as u64,
+            bytes: (bytes + writer.pages.bytes() + writer.members.bytes() + predicted_bytes) as u64,
             reserve: (reserve + predicted_reserve) as u64,
             totals: writer.totals.clone(),
         })

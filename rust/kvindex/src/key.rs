@@ -12,7 +12,12 @@
 //!
 //! FlexKV's names are XXH64 over all tokens so far as i64, seed 0; their chain
 //! keys are made from them as from local keys, below a root of their own.
+//!
+//! SGLang's digest of a page is SHA-256 over the digest before it and the page's
+//! tokens as u32. Pages of a shared store lie each under a key of its own, made
+//! from the digest's last 8 bytes.
 
+use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use xxhash_rust::xxh64::Xxh64;
 
@@ -55,6 +60,24 @@ pub fn chain(parent: Option<u64>, local: u64) -> u64 {
     xxh3_64_with_seed(&bytes, SEED)
 }
 
+/// An image in a page of a block: its hash, where it begins from the block's first
+/// token (the least number = unknown), and the how manieth it is that begins there.
+pub(crate) type PageImage = (u64, i64, u32);
+
+/// A key that commits to a page and all before it.
+pub(crate) fn page_key(above: Option<u64>, pairs: bool, local: u64, images: &[PageImage]) -> u64 {
+    let mut bytes = Vec::new();
+    for word in [above.unwrap_or_default(), u64::from(pairs), local] {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    for (hash, start, nth) in images {
+        bytes.extend_from_slice(&hash.to_le_bytes());
+        bytes.extend_from_slice(&start.to_le_bytes());
+        bytes.extend_from_slice(&nth.to_le_bytes());
+    }
+    hash_bytes(&bytes)
+}
+
 /// What stands before the first chain key of FlexKV's blocks, so that they are
 /// nobody else's: "FlexKV".
 const FLEXKV_ROOT: u64 = 0x0000_566b_7865_6c46;
@@ -62,6 +85,34 @@ const FLEXKV_ROOT: u64 = 0x0000_566b_7865_6c46;
 /// The chain key of a block that FlexKV names.
 pub(crate) fn flexkv_chain(parent: Option<u64>, name: u64) -> u64 {
     chain(Some(parent.unwrap_or(FLEXKV_ROOT)), name)
+}
+
+/// What stands before the names of SGLang's pages: "SGLang".
+const SGLANG_ROOT: u64 = 0x0000_676e_614c_4753;
+
+/// The key of a page that SGLang has put into a shared store, by the last 8 bytes
+/// of its digest.
+pub(crate) fn sglang_key(name: u64) -> u64 {
+    chain(Some(SGLANG_ROOT), name)
+}
+
+/// SGLang's digests of a prompt's pages, one after the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SglangDigests(Option<[u8; 32]>);
+
+impl SglangDigests {
+    /// The last 8 bytes of the next page's digest.
+    pub(crate) fn next(&mut self, tokens: &[u32]) -> u64 {
+        let mut hasher = Sha256::new();
+        hasher.update(self.0.as_ref().map_or(&[][..], |above| &above[..]));
+        for token in tokens {
+            hasher.update(token.to_le_bytes());
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        self.0 = Some(digest);
+        let last = digest.last_chunk().expect("a digest has 32 bytes");
+        u64::from_be_bytes(*last)
+    }
 }
 
 /// FlexKV's names of a prompt's blocks, one after the other.

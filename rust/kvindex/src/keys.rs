@@ -2,7 +2,10 @@
 //! prompt that diverges early is not hashed to its end.
 
 use crate::found::Blocks;
-use crate::key::{BlockHasher, FlexKvNames, Prompt, SEED, chain, flexkv_chain};
+use crate::key::{
+    BlockHasher, FlexKvNames, Prompt, SEED, SglangDigests, chain, flexkv_chain, sglang_key,
+};
+use crate::namespace::Family;
 
 /// Blocks computed at a time, at most; the first slices are shorter.
 const SLICE: usize = 64;
@@ -16,6 +19,7 @@ enum Source<'a> {
     Prompt(Prompt<'a>, BlockHasher),
     /// Tokens, and their number in a block. Boxed, for keys are moved.
     FlexKv(&'a [u32], usize, Box<FlexKvNames>),
+    Sglang(&'a [u32], usize, Box<SglangDigests>),
 }
 
 /// Chain keys of one query: those that were needed so far.
@@ -61,9 +65,10 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The keys under which FlexKV's blocks lie. It knows no namespaces and no
-    /// images: `None` for a prompt that has any, and where there is no prompt.
-    pub(crate) fn flexkv(blocks: &Blocks<'a>, block_size: usize) -> Option<Self> {
+    /// The keys under which blocks lie that FlexKV or SGLang names. They know no
+    /// namespaces and no images: `None` for a prompt that has any, and where there
+    /// is no prompt.
+    pub(crate) fn named(blocks: &Blocks<'a>, block_size: usize, family: Family) -> Option<Self> {
         match *blocks {
             Blocks::Tokens {
                 tokens,
@@ -72,10 +77,19 @@ impl<'a> Keys<'a> {
             } => Some(Self {
                 computed: Vec::new(),
                 total: tokens.len() / block_size,
-                source: Source::FlexKv(tokens, block_size, Box::default()),
+                source: if family == Family::Sglang {
+                    Source::Sglang(tokens, block_size, Box::default())
+                } else {
+                    Source::FlexKv(tokens, block_size, Box::default())
+                },
             }),
             _ => None,
         }
+    }
+
+    /// Whether a key may be known where the one before it is not.
+    pub(crate) fn have_gaps(&self) -> bool {
+        matches!(self.source, Source::Sglang(..))
     }
 
     /// Blocks of the query.
@@ -125,6 +139,11 @@ impl<'a> Keys<'a> {
                     for block in tokens[start * *size..end * *size].chunks_exact(*size) {
                         let last = self.computed.last().copied();
                         self.computed.push(flexkv_chain(last, names.next(block)));
+                    }
+                }
+                Source::Sglang(tokens, size, digests) => {
+                    for block in tokens[start * *size..end * *size].chunks_exact(*size) {
+                        self.computed.push(sglang_key(digests.next(block)));
                     }
                 }
                 Source::Prompt(prompt, hasher) => {

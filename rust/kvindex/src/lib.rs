@@ -46,6 +46,7 @@ mod member;
 mod mix;
 mod namespace;
 mod orphan;
+mod pages;
 mod place;
 mod pool;
 mod predict;

@@ -13,7 +13,8 @@ use crate::claims::UNIT;
 use crate::copies::{Copies, Named};
 use crate::event::Tier;
 use crate::group::{GroupId, MAX_GROUPS};
-use crate::mix::MixMap;
+use crate::mix::{MixMap, MixSet};
+use crate::pages::PageId;
 use crate::run::{Block, Shared};
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{Ordering, fence};
@@ -28,6 +29,9 @@ pub(crate) enum Role {
     Unit = 2,
     /// The parts of units in earlier runs: held, and credited by the unit word.
     Shadow = 3,
+    /// Each block while all its pages are held: plain for readers, who need not
+    /// know by what name it goes.
+    Paged = 5,
 }
 
 /// The fields of a member's word.
@@ -55,7 +59,8 @@ const ROLE: u64 = 3 << 28;
 
 impl Identity {
     pub(crate) fn pack(self) -> u64 {
-        let low = ((self.tier as u32) << 30) | ((self.role as u32) << 28) | self.chunk;
+        let role = self.role as u32 & 3;
+        let low = ((self.tier as u32) << 30) | (role << 28) | self.chunk;
         let pool = if self.pool { POOL } else { 0 };
         let several = if self.several { SEVERAL } else { 0 };
         let group = u64::from(self.group) << GROUP_SHIFT;
@@ -127,6 +132,8 @@ pub(crate) struct Member {
     pub(crate) copies: Copies,
     /// The units that end with a block.
     pub(crate) units: MixMap<Block, Vec<Unit>>,
+    /// The pages of which it has copies.
+    pub(crate) pages: MixSet<PageId>,
 }
 
 /// All members.
@@ -156,10 +163,9 @@ impl Members {
         };
         shared.members.make(number);
         shared.members.record(number)[0].store(identity.pack(), Relaxed);
-        if identity.role == Role::Plain {
-            number
-        } else {
-            number | UNIT
+        match identity.role {
+            Role::Plain | Role::Paged => number,
+            Role::Unit | Role::Shadow => number | UNIT,
         }
     }
 
@@ -170,17 +176,20 @@ impl Members {
     }
 
     /// Ends a member: none of its claims counts from now on.
-    pub(crate) fn end(&mut self, shared: &Shared, number: u32) {
+    ///
+    /// Returns what the writer kept about it.
+    pub(crate) fn end(&mut self, shared: &Shared, number: u32) -> Member {
         let number = number & !UNIT;
         shared.members.record(number)[0].store(0, Relaxed);
-        self.slots[number as usize] = Member::default();
         self.ended.push(number);
+        std::mem::take(&mut self.slots[number as usize])
     }
 
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
         let lists = |member: &Member| {
-            member.copies.bytes() + member.units.capacity() * 33 + member.units.len() * 40
+            let units = member.units.capacity() * 33 + member.units.len() * 40;
+            member.copies.bytes() + units + member.pages.capacity() * 5
         };
         self.slots.iter().map(lists).sum()
     }

@@ -14,6 +14,8 @@ pub(crate) enum Family {
     Pair,
     /// By the names that FlexKV computes from the tokens.
     FlexKv,
+    /// By the digests that SGLang computes from the tokens, each for itself.
+    Sglang,
 }
 
 /// A namespace's texts; empty = none.

@@ -4,6 +4,7 @@
 //! until anybody announces their parent.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use crate::apply::salt_of;
@@ -23,8 +24,10 @@ pub(crate) struct Orphan {
     pub(crate) batch: Batch,
     /// The adapter that the event names.
     pub(crate) lora: Option<Box<str>>,
-    /// Blocks a hash.
+    /// Blocks a hash; a page counts as one.
     pub(crate) unit: u32,
+    /// Tokens a hash, where it is a page.
+    pub(crate) page: Option<NonZeroU32>,
     /// Which hashes a removal has taken meanwhile.
     pub(crate) taken: Vec<bool>,
 }

@@ -4,13 +4,14 @@
 //! under the lock. Keys are computed here as if the parent had none; where it
 //! has, [`Layout::locals`] computes them again.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::DecodeError;
-use crate::event::{Batch, Event, GroupKind, Name, Reason, Store};
+use crate::event::{Batch, Event, GroupKind, Image, Name, Reason, Store};
 use crate::index::Config;
-use crate::key::{BlockHasher, namespace_seed};
+use crate::key::{BlockHasher, PageImage, namespace_seed};
 use crate::namespace::{Family, Namespace};
 
 /// The longest unit, in blocks.
@@ -25,8 +26,10 @@ pub(crate) struct Plan {
     pub(crate) count: usize,
     /// Whether the last hash was dropped.
     pub(crate) partial: bool,
-    /// Blocks a hash; 0 where the size does not fit the index.
+    /// Blocks a hash; 0 where it is not one or more whole blocks.
     pub(crate) unit: u32,
+    /// Tokens a hash, where it is a page: several make a block.
+    pub(crate) page: Option<NonZeroU32>,
     /// The local keys, into [`Prepared::locals`].
     pub(crate) locals: Range<usize>,
     /// The namespaces under a parent without one.
@@ -106,6 +109,8 @@ impl Plan {
         let blocks = size / u64::from(block_size);
         if size.is_multiple_of(u64::from(block_size)) && blocks <= MAX_UNIT {
             plan.unit = blocks as u32;
+        } else if blocks == 0 && size > 0 && u64::from(block_size).is_multiple_of(size) {
+            plan.page = NonZeroU32::new(size as u32);
         }
         if plan.fault.is_some() || !store.has_content() {
             return plan;
@@ -147,6 +152,7 @@ impl Plan {
             return self;
         }
         self.unit = u32::from(self.unit == 1);
+        self.page = None;
         let layout = Layout {
             batch,
             store,
@@ -210,6 +216,13 @@ pub(crate) struct Spaces {
 }
 
 impl Spaces {
+    /// The namespace of a hash.
+    pub(crate) fn at(&self, hash: usize) -> &Namespace {
+        let later = self.later.partition_point(|(start, _)| *start <= hash);
+        let last = later.checked_sub(1);
+        last.map_or(&self.first, |last| &self.later[last].1)
+    }
+
     /// The stretches of hashes of one namespace up to `count`.
     pub(crate) fn stretches(
         &self,
@@ -238,6 +251,13 @@ pub(crate) struct Layout<'a> {
 }
 
 impl Layout<'_> {
+    /// The tokens of one block, and the one behind it for pairs.
+    pub(crate) fn tokens(&self, block: usize) -> &[u32] {
+        let start = self.store.tokens.start + block * self.block_size;
+        let end = start + self.block_size + usize::from(self.store.pairs);
+        &self.batch.tokens[start..end]
+    }
+
     /// The namespaces of the store's hashes below a parent in `inherited`; `None`
     /// where the source's blocks inherit nothing, from each other neither.
     pub(crate) fn spaces(&self, lora: &str, inherited: Option<&Namespace>) -> Spaces {
@@ -301,9 +321,7 @@ impl Layout<'_> {
         for (hashes, space) in spaces.stretches(self.count) {
             let mut hasher = BlockHasher::new(namespace_seed(&space.lora, &space.salt));
             for block in hashes.start * self.unit..hashes.end * self.unit {
-                let start = self.store.tokens.start + block * self.block_size;
-                let end = start + self.block_size + usize::from(self.store.pairs);
-                let tokens = &self.batch.tokens[start..end];
+                let tokens = self.tokens(block);
                 let key = if images.is_empty() {
                     hasher.local(tokens, &mut [])
                 } else {
@@ -314,17 +332,38 @@ impl Layout<'_> {
         }
     }
 
+    /// The images of a hash that is a page and begins so many tokens into its
+    /// block.
+    pub(crate) fn page_images(&self, hash: usize, start: u32) -> Vec<PageImage> {
+        let mut images: Vec<PageImage> = Vec::new();
+        for image in self.images_of(hash) {
+            let begin = match image.offset {
+                i64::MIN => i64::MIN,
+                offset => offset.saturating_add(i64::from(start)),
+            };
+            let same = images
+                .iter()
+                .filter(|known| (known.0, known.1) == (image.hash, begin));
+            images.push((image.hash, begin, same.count() as u32));
+        }
+        images.sort_unstable();
+        images
+    }
+
+    fn images_of(&self, hash: usize) -> impl Iterator<Item = &Image> {
+        let images = &self.batch.images[self.store.images.clone()];
+        let first = images.partition_point(|image| (image.block as usize) < hash);
+        let own = images[first..].iter();
+        own.take_while(move |image| image.block as usize == hash)
+    }
+
     /// The multimodal hashes of one block: those of its hash that begin before
     /// the block's end, and in the last block of a hash all that are left.
     fn images(&self, block: usize) -> Vec<u64> {
-        let images = &self.batch.images[self.store.images.clone()];
         let (hash, within) = (block / self.unit, block % self.unit);
         let last = within + 1 == self.unit;
         let end = i64::try_from((within + 1) * self.block_size).unwrap_or(i64::MAX);
-        let first = images.partition_point(|image| (image.block as usize) < hash);
-        let own = images[first..]
-            .iter()
-            .take_while(|image| image.block as usize == hash);
+        let own = self.images_of(hash);
         let own = own.filter(|image| last || image.offset < end);
         own.map(|image| image.hash).collect()
     }

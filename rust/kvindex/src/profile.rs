@@ -26,11 +26,19 @@ pub enum Kind {
     Sglang,
     /// vLLM with FlexKV.
     FlexKv,
+    /// A Mooncake store.
+    Mooncake,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Vllm, Self::Sglang, Self::FlexKv];
+    pub const ALL: [Self; 5] = [
+        Self::Auto,
+        Self::Vllm,
+        Self::Sglang,
+        Self::FlexKv,
+        Self::Mooncake,
+    ];
 
     /// The kind's name in every interface.
     pub const fn name(self) -> &'static str {
@@ -39,6 +47,7 @@ impl Kind {
             Self::Vllm => "vllm",
             Self::Sglang => "sglang",
             Self::FlexKv => "flexkv",
+            Self::Mooncake => "mooncake",
         }
     }
 
@@ -108,6 +117,12 @@ impl Profile {
     /// prefix, computed from its tokens.
     pub(crate) fn computes_names(&self, tier: Tier) -> bool {
         self.kind == Kind::FlexKv && matches!(tier, Tier::Host | Tier::Disk)
+    }
+
+    /// Whether an integer without tokens and without a parent is the end of the
+    /// digest of a page that SGLang has stored.
+    pub(crate) fn names_pages(&self) -> bool {
+        self.kind == Kind::Mooncake
     }
 
     /// The tiers that clear number `nth` of `total` in one batch empties.

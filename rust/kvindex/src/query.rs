@@ -106,7 +106,7 @@ impl Walk {
         self.depths.clear();
     }
 
-    /// Walks the query that `keys` holds, and `others` by keys of another family,
+    /// Walks the query that `keys` holds, and `others` by keys of other families,
     /// and counts its rows.
     #[inline]
     pub(crate) fn run(
@@ -114,7 +114,7 @@ impl Walk {
         shared: &Shared,
         roster: &Roster,
         keys: &mut Keys<'_>,
-        others: Option<&mut Keys<'_>>,
+        others: &mut [Keys<'_>],
         how: How,
     ) -> Result<(), Forked> {
         self.words.clear();
@@ -123,17 +123,17 @@ impl Walk {
         if self.pooled {
             self.pools[usize::from(how.pairs)].clear();
         }
-        // Blocks of the other family may go on where these end.
+        // Blocks of another family may go on where these end.
         let how_far = How {
-            exhaustive: how.exhaustive || others.is_some(),
+            exhaustive: how.exhaustive || !others.is_empty(),
             ..how
         };
         if !(how.pairs || self.predicted.is_empty()) {
             self.expect();
         }
         self.walk(shared, keys, how_far)?;
-        if let Some(others) = others {
-            self.walk_others(shared, others)?;
+        for keys in others {
+            self.walk_others(shared, keys)?;
         }
         if self.counts.has_special() {
             self.finish(shared, roster, how);
@@ -157,7 +157,7 @@ impl Walk {
         keys: &mut Keys<'_>,
     ) -> Result<(), Forked> {
         let mut other = self.other.take().unwrap_or_default();
-        let done = other.run(shared, roster, keys, None, How::default());
+        let done = other.run(shared, roster, keys, &mut [], How::default());
         let rows = other.counts.rows().iter();
         let rows = rows.map(|row| (row.holder, row.depth()));
         self.predicted.clear();
@@ -273,9 +273,17 @@ impl Walk {
     #[cold]
     fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
         let (before, mut at) = (self.segments.len(), 0);
-        while let Some(segment) = self.next(shared, keys, at)? {
-            at = segment.end() as usize;
-            self.segments.push(segment);
+        // Behind a gap that nobody fills nothing counts.
+        let filled = if keys.have_gaps() { self.known() } else { 0 };
+        loop {
+            if let Some(segment) = self.next(shared, keys, at)? {
+                at = segment.end() as usize;
+                self.segments.push(segment);
+            } else if at < filled as usize {
+                at += 1;
+            } else {
+                break;
+            }
         }
         if self.segments.len() > before {
             self.counts.make_all_special();
@@ -415,7 +423,7 @@ fn credited(stretch: Stretch, claim: Claim, role: Role) -> Range<u32> {
         Role::Shadow => 0..0,
         Role::Unit if claim.end > stretch.agreed => 0..0,
         Role::Unit => end.saturating_sub(u32::from(claim.start))..end,
-        Role::Plain => {
+        Role::Plain | Role::Paged => {
             let agreed = stretch.start + u32::from(stretch.agreed);
             stretch.start + u32::from(claim.start)..end.min(agreed)
         }

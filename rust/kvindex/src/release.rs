@@ -4,6 +4,7 @@ use crate::claims::Range;
 use crate::event::{Name, Tier};
 use crate::group::GroupId;
 use crate::hold::Target;
+use crate::holder::Slot;
 use crate::member::Role;
 use crate::place::Standing;
 use crate::run::Block;
@@ -72,21 +73,25 @@ impl Writer {
     pub(crate) fn release(&mut self, holder: u32, group: GroupId, tier: Tier, name: Name) -> bool {
         let meanings = self.store.places.meanings(&self.store.shared, name);
         let slots = self.holders.get(holder).slots(group, tier).clone();
+        let target = |slot: &Slot| Target {
+            holder,
+            group,
+            tier,
+            counting: true,
+            chunk: slot.chunk,
+        };
         let mut released = false;
+        for slot in slots.iter().filter(|slot| slot.role == Role::Paged) {
+            released |= self.release_pages(target(slot), slot.number, name);
+        }
         for block in meanings.iter() {
             for slot in &slots {
-                let target = Target {
-                    holder,
-                    group,
-                    tier,
-                    counting: true,
-                    chunk: slot.chunk,
-                };
+                let target = target(slot);
                 released |= self.store.tidy(block.run())
                     && match slot.role {
                         Role::Plain => self.release_block(target, slot.number, block, name),
                         Role::Unit => self.release_units(target, slot.number, block, name),
-                        Role::Shadow => false,
+                        Role::Shadow | Role::Paged => false,
                     };
             }
         }

@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     /// Changes whenever a member's number is given out again.
     pub(crate) reuse: AtomicU64,
     /// Live runs of each family of keys.
-    pub(crate) families: [AtomicU64; 3],
+    pub(crate) families: [AtomicU64; 4],
     /// Distinct blocks held, and workers; written after each change.
     pub(crate) blocks: AtomicU64,
     pub(crate) workers: AtomicU64,

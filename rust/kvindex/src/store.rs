@@ -97,7 +97,7 @@ pub(crate) struct Store {
     metas: Table<2>,
     free_runs: Vec<u32>,
     next_run: u32,
-    /// How many runs hang below a block.
+    /// How many runs and pages hang below a block.
     hanging: MixMap<Block, u32>,
     /// Distinct blocks held by anybody, as far as swept.
     held: u64,
@@ -305,12 +305,33 @@ impl Store {
         meta.set(1, number, depth);
         meta.set(2, self.sweep, 0);
         if let Some(parent) = parent {
-            let meta = self.meta(parent.run());
-            meta.set(2, meta.swept(), meta.children() + 1);
-            *self.hanging.entry(parent).or_default() += 1;
+            self.hang(parent);
         }
         self.shared.families[namespace.family as usize].fetch_add(1, Relaxed);
         run
+    }
+
+    /// Says that one more run, or page, hangs below a block, which keeps it.
+    pub(crate) fn hang(&mut self, block: Block) {
+        let meta = self.meta(block.run());
+        meta.set(2, meta.swept(), meta.children() + 1);
+        *self.hanging.entry(block).or_default() += 1;
+    }
+
+    fn unhang(&mut self, block: Block) {
+        let meta = self.meta(block.run());
+        meta.set(2, meta.swept(), meta.children() - 1);
+        let count = self.hanging.get_mut(&block).expect("something hung there");
+        *count -= 1;
+        if *count == 0 {
+            self.hanging.remove(&block);
+        }
+    }
+
+    /// Takes back what [`Store::hang`] said; the block may go.
+    pub(crate) fn let_go(&mut self, block: Block) {
+        self.unhang(block);
+        self.trim(block.run());
     }
 
     fn append(&mut self, run: u32, keys: &[u64]) {
@@ -497,13 +518,7 @@ impl Store {
         self.shared.families[family as usize].fetch_sub(1, Relaxed);
         self.namespaces.leave(number);
         let parent = parent?;
-        let meta = self.meta(parent.run());
-        meta.set(2, meta.swept(), meta.children() - 1);
-        let count = self.hanging.get_mut(&parent).expect("the run hung there");
-        *count -= 1;
-        if *count == 0 {
-            self.hanging.remove(&parent);
-        }
+        self.unhang(parent);
         Some(parent)
     }
 }

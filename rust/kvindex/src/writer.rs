@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::event::{Name, Tier};
-use crate::holder::{Holders, Sender, Waiting};
+use crate::holder::{Holders, Sender, Slot, Waiting};
 use crate::member::Members;
 use crate::orphan::Orphans;
+use crate::pages::Pages;
 use crate::predict::Predictions;
 use crate::profile::Profile;
 use crate::report::Totals;
@@ -25,6 +26,7 @@ pub(crate) struct Writer {
     pub(crate) members: Members,
     pub(crate) holders: Holders,
     pub(crate) orphans: Orphans,
+    pub(crate) pages: Pages,
     pub(crate) predictions: Predictions,
     /// Names that blocks were stored under since orphans were last looked at.
     pub(crate) announced: Vec<Name>,
@@ -54,6 +56,7 @@ impl Writer {
             members: Members::default(),
             holders: Holders::default(),
             orphans: Orphans::default(),
+            pages: Pages::default(),
             predictions: Predictions::new(predicted),
             announced: Vec::new(),
             roster,
@@ -128,7 +131,10 @@ impl Writer {
 
     /// Whether a holder is more than a name.
     fn is_used(&self, holder: u32) -> bool {
-        self.holders.get(holder).is_used() || self.predictions.blocks(holder) > 0
+        let known = self.holders.get(holder);
+        let mut slots = known.members.iter().flatten();
+        let pages = |slot: &Slot| !self.members.get(slot.number).pages.is_empty();
+        known.is_used() || self.predictions.blocks(holder) > 0 || slots.any(pages)
     }
 
     fn drop_all(&mut self, holder: u32) {
