@@ -22,7 +22,7 @@ from bench.duel import Call
 from bench.figures import KVINDEX, About, Figure, Writer
 from bench.fleet import Fleet
 from bench.machine import machine
-from bench.workload import Chain, Maker, batches
+from bench.workload import BLOCK, Chain, Maker, batches
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 256
@@ -70,6 +70,19 @@ def by_tokens(fleet: Fleet) -> list[Call]:
     return [partial(fleet.index.match, chain.tokens) for chain in fleet.held(64, 64)]
 
 
+def of_groups(fleet: Fleet) -> list[Call]:
+    """Ask for chains that 64 workers hold of two cache groups."""
+    index = kvindex.Indexer(block_size=BLOCK, group_rules=True)
+    chain = fleet.maker.chain(78)
+    for group, kind in enumerate(("full_attention", "mamba")):
+        event = kvindex.BlockStored(
+            chain.names, chain.tokens, group_idx=group, kv_cache_spec_kind=kind
+        )
+        for worker in range(64):
+            index.apply([event], worker=f"w{worker}")
+    return [partial(index.match_chain, kvindex.chain_keys(chain.keys))]
+
+
 def stores(fleet: Fleet) -> list[Call]:
     """Store 8 blocks at a time, none of them known."""
     chains = (fleet.maker.chain(64) for _ in range(2 * CALLS // 8))
@@ -84,6 +97,7 @@ CELLS: dict[str, Cell] = {
     "match_chain, 256 blocks held by 256": held(256, 256),
     "match_chain, 78 blocks, half of them held by 64": held(78, 64, 39),
     "match_chain, 78 blocks, nobody holds block 0": held(78, 64, 0),
+    "match_chain, 78 blocks held by 64, of two cache groups": of_groups,
     "match by tokens, 64 blocks held by 64": by_tokens,
     "apply, 8 blocks as bytes": stores,
 }

@@ -40,10 +40,8 @@ use crate::state::WorkerState;
 ///         0.25, shared 0.5.
 ///     registered_only: Whether events of workers and pools that were not
 ///         registered are ignored and counted.
-///     group_rules: Whether a worker's prefix counts as far as all cache groups of
-///         its hybrid model can go on: full attention needs all blocks, a sliding
-///         window the last ones, a state-space model the state at the end. Without,
-///         the group of full attention alone counts.
+///     group_rules: Whether a prefix counts only as far as all cache groups of a
+///         hybrid model can go on from there, and not the main one alone.
 ///     orphan_blocks: How many blocks a holder may have waiting for their
 ///         parent; the oldest are dropped and counted.
 ///
@@ -511,10 +509,9 @@ impl Indexer {
     ///     sentence about what ends the depth; `tiers`, for each block that the
     ///     index knows the names of the tiers on which this worker has it, and
     ///     "shared" where a pool has it; `pools`, the depths of the pools that the
-    ///     worker reaches; `groups`, for a worker with several cache groups and with
-    ///     `group_rules`, each one's number, the blocks that it needs to go on (None =
-    ///     all) and how deep it could go on by itself, the main one first;
-    ///     `known_worker`, `seq`, `orphans` and `duplicates`.
+    ///     worker reaches; `groups`, for each of several cache groups, the main one
+    ///     first, its number, the blocks that it needs to go on (None = all) and how
+    ///     deep it could by itself; `known_worker`, `seq`, `orphans`, `duplicates`.
     ///
     /// Examples:
     ///     >>> import kvindex

@@ -90,35 +90,43 @@ impl Own<'_> {
     /// blocks; sorted and disjoint.
     pub(crate) fn tiers(&self, of: GroupId, end: u32, tiers: &mut Tiers) {
         tiers.iter_mut().for_each(Vec::clear);
-        for alike in self.alike(of) {
-            gather(alike, end, &mut tiers[owner(alike[0].member).1]);
-        }
+        self.each(of, end, |tier, range| tiers[tier].push(range));
         tiers.iter_mut().for_each(join);
     }
 
     /// Adds the blocks of a cache group that count on any tier, where the query has
     /// `end` blocks.
     pub(crate) fn ranges(&self, of: GroupId, end: u32, ranges: &mut Vec<Range<u32>>) {
-        self.alike(of).for_each(|alike| gather(alike, end, ranges));
+        self.each(of, end, |_, range| ranges.push(range));
     }
 
-    /// The credits of a group, those together that make chunks together.
-    fn alike(&self, of: GroupId) -> impl Iterator<Item = &[Credit]> {
-        let all = self.0.chunk_by(|a, b| a.member == b.member);
-        all.filter(move |alike| group(alike[0].member) == of)
-    }
-}
-
-/// Adds what counts of credits that are alike.
-fn gather(alike: &[Credit], end: u32, into: &mut Vec<Range<u32>>) {
-    let ranges = alike.iter().filter_map(|credit| credit.up_to(end));
-    match chunk(alike[0].member) {
-        0 => into.extend(ranges),
-        chunk => {
-            let mut ranges = ranges.collect();
-            join(&mut ranges);
-            whole_chunks(&mut ranges, chunk);
-            into.append(&mut ranges);
+    /// Gives what counts of a cache group's credits, and on which tier.
+    fn each(&self, of: GroupId, end: u32, mut give: impl FnMut(usize, Range<u32>)) {
+        let mut chunked = false;
+        for credit in self.0.iter().filter(|credit| group(credit.member) == of) {
+            if chunk(credit.member) > 0 {
+                chunked = true;
+            } else if let Some(range) = credit.up_to(end) {
+                give(owner(credit.member).1, range);
+            }
+        }
+        if !chunked {
+            return;
+        }
+        // Those of a member make its chunks together.
+        for alike in self.0.chunk_by(|a, b| a.member == b.member) {
+            let member = alike[0].member;
+            let chunk = chunk(member);
+            if chunk > 0 && group(member) == of {
+                let mut ranges = alike
+                    .iter()
+                    .filter_map(|credit| credit.up_to(end))
+                    .collect();
+                join(&mut ranges);
+                whole_chunks(&mut ranges, chunk);
+                let ranges = ranges.into_iter();
+                ranges.for_each(|range| give(owner(member).1, range));
+            }
         }
     }
 }

@@ -255,7 +255,8 @@ impl Pages {
         let names = &mut self.get_mut(page).names;
         if !names.contains(&name) {
             names.push(name);
-            let meanings = self.names.entry(name.low()).or_default();
+            let meanings = self.names.entry(name.low());
+            let meanings = meanings.or_insert_with(|| Vec::with_capacity(1));
             meanings.push((name, page));
             self.bindings += 1;
         }
@@ -380,8 +381,9 @@ impl Writer {
             end,
             ends,
             next: Vec::new(),
-            copies: Vec::new(),
-            names: Vec::new(),
+            // Mostly one holder, by one name.
+            copies: Vec::with_capacity(1),
+            names: Vec::with_capacity(1),
         })
     }
 
