@@ -34,6 +34,7 @@ NAMESPACES = (("", ""),) * 5 + (("x", ""), ("", "s"), ("x", "s"), ("y", ""), (""
 IMAGES = ("a1" * 32, "a1" * 31 + "00", "B2" * 32, "picture", "clip")
 WEIGHTS = ({"host": 0.5}, {"device": 2.0, "disk": 0.0}, {"external": 1.0, "shared": 1})
 EPOCHS = (None, "current", "stale", "unknown")
+MAX_AGES = ({"disk": 4.0}, {"host": 3.0}, {"device": 5.0, "host": 2.5, "disk": 2.0})
 CUSTOM_MEDIA = ({"Moon": "disk"}, {"moon": "host", "SSD": "external"})
 
 
@@ -43,6 +44,7 @@ class World:
     def __init__(self, random: Random) -> None:
         """Draw the settings, the prompts and the engines."""
         self.random = random
+        self.ages = random.random() < 0.2
         self.settings = Settings(
             block_size=random.choice((2, 2, 4)),
             weights=random.choice((None, None, *WEIGHTS)),
@@ -176,6 +178,8 @@ class World:
             settings["root_hash"] = engine.root
         if random.random() < 0.5:
             settings["lora_ids"] = {1: "x"}
+        if self.ages and random.random() < 0.8:
+            settings["max_age"] = random.choice(MAX_AGES)
         return settings
 
     def register(self, engine: Engine) -> Register:
@@ -204,6 +208,9 @@ class World:
         """Draw the next step; None where an engine's batch got lost."""
         if self.random.random() < self.predicts:
             return self.prediction()
+        if self.ages and self.random.random() < 0.1:
+            self.now += self.random.choice((0, 1, 2, 3))
+            return Expire(self.now)
         return self.happening()
 
     def happening(self) -> Step | None:
@@ -291,6 +298,7 @@ class World:
             seq=seq,
             epoch=random.choices(EPOCHS, (60, 35, 3, 2))[0],
             strict=random.random() < 0.1,
+            now=self.clock(),
         )
         if plain and engine.as_objects and random.random() < 0.9:
             return step
@@ -301,6 +309,13 @@ class World:
         elif random.random() < 0.5:
             step = replace(step, with_rank=False)
         return replace(step, as_bytes=True)
+
+    def clock(self) -> float:
+        """Return the time of a batch where it matters; it may go back a little."""
+        if not self.ages:
+            return 0.0
+        self.now += self.random.choice((0, 0, 0, 1))
+        return self.now - self.random.choice((0, 0, 0, 1))
 
     def number(self, engine: Engine) -> int | None:
         """Return the batch's sequence number, seldom an old one."""

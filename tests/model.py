@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
-from tests.model_predict import Predictions
+from tests.model_age import Ages
 from tests.model_read import (
     FULL_KINDS,
     TIERS,
@@ -66,7 +66,7 @@ class Refused:
 AMBIGUOUS = Refused()
 
 
-class Model(Predictions):
+class Model(Ages):
     """The same calls as `kvindex.Indexer`, with batches as lists of `Wire`."""
 
     # ---- workers and pools ----
@@ -87,6 +87,8 @@ class Model(Predictions):
         if kind == "flexkv":
             given = {"copies": ("device",)} | given
         self.profiles[who] = Profile(kind=kind, **given)
+        for holder in {holder for holder in self.known if party(holder) == who}:
+            self.forget_ages(holder, kept=self.profile(holder).max_age)
         if who not in self.epochs:
             self.last_epoch += 1
             self.epochs[who] = self.last_epoch
@@ -155,6 +157,7 @@ class Model(Predictions):
             key: full for key, full in self.full_groups.items() if key[0] != holder
         }
         self.touched.discard(holder)
+        self.forget_ages(holder)
         self.forget_dead_names()
         return anything or None
 
@@ -179,7 +182,7 @@ class Model(Predictions):
         epoch: int | None = None,
         strict: bool = False,
     ) -> Report:
-        """Apply a batch; `rank_inside` is the rank that the batch itself names."""
+        """Apply a batch now; `rank_inside` is the rank that the batch itself names."""
         if type(rank_inside) is int and 0 <= rank_inside < 2**32:
             dp_rank = rank_inside
         if pool is not None:
@@ -201,6 +204,7 @@ class Model(Predictions):
         else:
             self.touched.add(holder)
             self.known.add(holder)
+            self.end_old(holder, self.now)
             self.apply_events(holder, batch, report)
         return report
 
@@ -306,6 +310,7 @@ class Model(Predictions):
             for item in self.waiting
             if item.holder != holder or item.store.tier not in tiers
         ]
+        self.forget_ages(holder, kept=set(TIERS) - set(tiers))
         if "device" in tiers:
             self.predicted.pop(holder, None)
         self.forget_dead_names()
@@ -359,16 +364,6 @@ class Model(Predictions):
         salt = (store.pages and store.pages[0].salt) or store.salt
         return self.meaning(holder, store.parent, store.lora, salt)
 
-    def is_held(self, block: Block) -> bool:
-        """Return whether anybody holds a block anywhere."""
-        return any(copy.covers(block) for copy in self.copies)
-
-    def forget_dead_names(self) -> None:
-        """Drop the names of blocks that nobody holds."""
-        self.meanings = [
-            (name, block) for name, block in self.meanings if self.is_held(block)
-        ]
-
     # ---- stores ----
 
     def store(
@@ -388,9 +383,12 @@ class Model(Predictions):
         size = self.block_size if event.block_size is None else event.block_size
         if not tier:
             report.ignore("medium", len(names))
-        elif event.lora_id is not None and not lora:
+            return
+        if event.lora_id is not None and not lora:
             report.ignore("lora_id", len(names))
-        elif size % self.block_size or (event.token_ids and size == 0):
+            return
+        self.note_age(holder, tier, names)
+        if size % self.block_size or (event.token_ids and size == 0):
             report.ignore("block_size", len(names))
         else:
             whole = size > 0 and size % self.block_size == 0

@@ -86,6 +86,7 @@ class Indexer:
         seq: int | None = None,
         epoch: int | None = None,
         strict: bool = False,
+        now: float | None = None,
     ) -> ApplyReport: ...
     def match(
         self,
@@ -151,6 +152,7 @@ class Indexer:
         names: str | None = None,
         root_hash: int | bytes | None = None,
         lora_ids: Mapping[int, str] | None = None,
+        max_age: Mapping[str, float] | None = None,
     ) -> int: ...
     def reset(self, worker: str, *, dp_rank: int = 0) -> bool: ...
     def remove_worker(self, worker: str) -> bool: ...
@@ -168,6 +170,7 @@ class Indexer:
         names: str | None = None,
         root_hash: int | bytes | None = None,
         lora_ids: Mapping[int, str] | None = None,
+        max_age: Mapping[str, float] | None = None,
     ) -> int: ...
     def attach(self, worker: str, pool: str) -> None: ...
     def detach(self, worker: str, pool: str) -> bool: ...

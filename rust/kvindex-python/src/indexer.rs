@@ -1,6 +1,6 @@
 //! The index as Python sees it: conversions and calls.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kvindex::key::namespace_seed;
 use kvindex::{Blocks, Config, Index, Origin, Sender};
@@ -16,7 +16,7 @@ use crate::images::Images;
 use crate::integers::{EngineHashes, Keys, Tokens};
 use crate::matches::Matches;
 use crate::misfits::Misfits;
-use crate::profile::{ChunkTokens, Given, LoraIds, Media, RootHash};
+use crate::profile::{ChunkTokens, Given, LoraIds, MaxAge, Media, RootHash};
 use crate::query::{self, Query};
 use crate::report::ApplyReport;
 use crate::settings::{GivenWeights, Tiers, WeightTable, block_size, orphan_blocks, rank};
@@ -63,6 +63,8 @@ pub(crate) struct Indexer {
     weights: WeightTable,
     pub(crate) undecodable: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    /// Whether age was ever limited: nobody else asks for the time.
+    pub(crate) ages: AtomicBool,
     pub(crate) misfits: Misfits,
     pub(crate) decoders: Decoders,
 }
@@ -87,6 +89,7 @@ impl Indexer {
             weights: WeightTable::default().with(weights.as_ref()),
             undecodable: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            ages: AtomicBool::new(false),
             misfits: Misfits::default(),
             decoders: Decoders::default(),
         })
@@ -136,6 +139,8 @@ impl Indexer {
     ///         are ignored.
     ///         None is always current.
     ///     strict: Whether to refuse the whole batch for a structural fault.
+    ///     now: The time in seconds, by default `time.monotonic()`. It matters only where
+    ///         a `max_age` is set; the clock must be that of `expire`.
     ///
     /// Returns:
     ///     What became of the batch; where a decoder of the worker's engine found
@@ -157,7 +162,7 @@ impl Indexer {
     ///     (8, 8)
     #[pyo3(signature = (
         payload, /, *, worker=None, pool=None, dp_rank=0, source="", seq=None, epoch=None,
-        strict=false
+        strict=false, now=None
     ))]
     fn apply(
         &self,
@@ -169,6 +174,7 @@ impl Indexer {
         seq: Option<u64>,
         epoch: Option<u64>,
         strict: bool,
+        now: Option<f64>,
     ) -> Result<ApplyReport, Error> {
         let origin = Origin {
             sender: sender(worker, pool)?,
@@ -176,6 +182,7 @@ impl Indexer {
             source,
             seq,
             epoch,
+            now: self.arrival(payload.py(), now)?,
         };
         Ok(self.apply_payload(payload, &origin, strict)?.into())
     }
@@ -384,6 +391,9 @@ impl Indexer {
     ///         "own" where the worker merely numbers its blocks.
     ///     root_hash: The parent that means "no parent", besides none at all.
     ///     lora_ids: By number, the name of an adapter that events only number.
+    ///     max_age: By tier, how long what was stored there counts, in seconds, for
+    ///         sources that never say what left it. Storing it again begins anew.
+    ///         What is too old ends at `expire`, and at the holder's next `apply`.
     ///
     /// Returns:
     ///     The worker's epoch, for `apply`.
@@ -392,7 +402,7 @@ impl Indexer {
     ///     ConfigError: A setting is unknown or out of range.
     #[pyo3(signature = (
         worker, *, profile="vllm", clears=None, copies=None, chunk_tokens=None, media=None,
-        names=None, root_hash=None, lora_ids=None
+        names=None, root_hash=None, lora_ids=None, max_age=None
     ))]
     fn register(
         &self,
@@ -406,6 +416,7 @@ impl Indexer {
         names: Option<&str>,
         root_hash: Option<RootHash>,
         lora_ids: Option<LoraIds>,
+        max_age: Option<MaxAge>,
     ) -> Result<u64, Error> {
         let given = Given {
             clears,
@@ -415,6 +426,7 @@ impl Indexer {
             names,
             root_hash,
             lora_ids,
+            max_age,
         };
         self.enroll(py, Sender::Worker(worker), profile, given)
     }

@@ -87,6 +87,8 @@ impl Writer {
         if numbered.is_some() && lora.is_none() {
             return report.ignore(Reason::LoraId, hashes);
         }
+        let count = hashes as usize;
+        self.note_age(holder, tier, &batch.names[store.names.clone()][..count]);
         let target = self.target(holder, &profile, tier);
         let given = Given::by(&profile, lora, salt_of(batch, store));
         let computed = store.parent.is_none() && profile.computes_names(tier);

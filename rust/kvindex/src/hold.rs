@@ -250,6 +250,7 @@ impl Writer {
     pub(crate) fn drop_tier(&mut self, holder: u32, tier: Tier) {
         let held = self.holders.get_mut(holder);
         held.held[tier as usize] = 0;
+        held.ages[tier as usize] = None;
         for slot in std::mem::take(&mut held.members[tier as usize]) {
             self.members.end(&self.store.shared, slot.number);
             self.store.outdate();

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::age::Ages;
 use crate::event::{GroupKind, Name};
 use crate::found::PoolState;
 use crate::member::Role;
@@ -112,6 +113,8 @@ pub(crate) struct Holder {
     pub(crate) members: PerTier<Vec<Slot>>,
     /// Distinct blocks held.
     pub(crate) held: PerTier<u64>,
+    /// When it was stored, where age is limited.
+    pub(crate) ages: PerTier<Option<Box<Ages>>>,
     pub(crate) groups: Groups,
     pub(crate) cursors: HashMap<Box<str>, u64>,
     /// The number of the last batch of any source.
@@ -130,11 +133,21 @@ impl Holder {
             profile,
             members: PerTier::default(),
             held: [0; 4],
+            ages: PerTier::default(),
             groups: Groups::default(),
             cursors: HashMap::new(),
             seq: None,
             duplicates: 0,
             waiting: Waiting::default(),
+        }
+    }
+
+    /// Reads later events by another profile. What was stored on a tier that has no
+    /// limit of age now has none.
+    fn read_as(&mut self, profile: &Arc<Profile>) {
+        self.profile = profile.clone();
+        for (ages, limit) in self.ages.iter_mut().zip(profile.max_age) {
+            ages.take_if(|_| limit.is_none());
         }
     }
 
@@ -284,7 +297,7 @@ impl Holders {
         party.profile = profile.clone();
         let (epoch, ranks) = (*party.epoch.get_or_insert(next), party.ranks.clone());
         for (_, holder) in ranks {
-            self.get_mut(holder).profile = profile.clone();
+            self.get_mut(holder).read_as(&profile);
         }
         self.epochs = self.epochs.max(epoch);
         epoch

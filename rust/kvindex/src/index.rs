@@ -49,6 +49,8 @@ pub struct Origin<'a> {
     pub seq: Option<u64>,
     /// The sender's epoch, as `register` or `register_pool` returned it.
     pub epoch: Option<u64>,
+    /// When it came; matters only where age is limited.
+    pub now: Moment,
 }
 
 /// An exact index of who holds which prefix on which tier.
@@ -217,14 +219,14 @@ impl Index {
         Ok(predicted)
     }
 
-    /// Ends predictions whose deadline is not after `now`; returns how many blocks
-    /// of holders that are.
+    /// Ends predictions whose deadline is not after `now`, and what is too old by
+    /// then where age is limited; returns how many blocks of holders that are.
     ///
     /// # Errors
     ///
     /// [`Forked`].
     pub fn expire(&self, now: Moment) -> Result<u64, Forked> {
-        Ok(self.write()?.predictions.expire(now))
+        Ok(self.write()?.expire(now))
     }
 
     /// Forgets a worker and ends its epoch; whether there was anything.
@@ -526,7 +528,7 @@ impl Index {
             predicted: writer.predictions.total(),
             runs: u64::from(writer.store.runs().0),
             names: writer.store.places.len() as u64,
-            bytes: (bytes + writer.members.bytes() + predicted_bytes) as u64,
+            bytes: (bytes + writer.members.bytes() + predicted_bytes + writer.age_bytes()) as u64,
             reserve: (reserve + predicted_reserve) as u64,
             totals: writer.totals.clone(),
         })

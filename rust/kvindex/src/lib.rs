@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod age;
 mod aliases;
 mod apply;
 mod arena;

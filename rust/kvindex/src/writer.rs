@@ -6,7 +6,7 @@ use crate::event::{Name, Tier};
 use crate::holder::{Holders, Sender, Waiting};
 use crate::member::Members;
 use crate::orphan::Orphans;
-use crate::predict::Predictions;
+use crate::predict::{Moment, Predictions};
 use crate::profile::Profile;
 use crate::report::Totals;
 use crate::roster::{self, Roster};
@@ -26,6 +26,8 @@ pub(crate) struct Writer {
     pub(crate) holders: Holders,
     pub(crate) orphans: Orphans,
     pub(crate) predictions: Predictions,
+    /// When the batch under way came.
+    pub(crate) now: Moment,
     /// Names that blocks were stored under since orphans were last looked at.
     pub(crate) announced: Vec<Name>,
     pub(crate) roster: Arc<Roster>,
@@ -54,6 +56,7 @@ impl Writer {
             holders: Holders::default(),
             orphans: Orphans::default(),
             predictions: Predictions::new(predicted),
+            now: Moment::default(),
             announced: Vec::new(),
             roster,
             totals: Totals::default(),

@@ -15,7 +15,7 @@ pub(crate) mod said;
 use std::collections::BTreeMap;
 
 use kvindex::event::Batch;
-use kvindex::{Config, Found, Index, Options, Origin, Report, Row, Sender};
+use kvindex::{Config, Found, Index, Moment, Options, Origin, Report, Row, Sender};
 
 /// The weights that queries have unless told otherwise.
 pub(crate) const WEIGHTS: kvindex::Weights = [1.0, 0.75, 0.25, 0.25, 0.5];
@@ -44,6 +44,7 @@ pub(crate) fn origin(worker: &str) -> Origin<'_> {
         source: "",
         seq: None,
         epoch: None,
+        now: Moment::default(),
     }
 }
 

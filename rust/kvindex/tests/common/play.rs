@@ -1,6 +1,6 @@
 //! Operations done to an index and to the model of it, compared after each.
 
-use kvindex::{Config, Origin};
+use kvindex::{Config, Moment, Origin};
 
 use super::agree::Both;
 use super::apply;
@@ -25,6 +25,7 @@ fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; SENDERS], before: &
             1 => epochs[sent.sender],
             stale => Some(stale * 1000),
         },
+        now: Moment::default(),
     };
     both.apply(batch, &origin);
 }
