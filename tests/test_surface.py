@@ -61,6 +61,7 @@ SIGNATURES = {
     "clear": "()",
     "workers": "()",
     "stats": "()",
+    "diagnose": "(*, tiers=None)",
     "explain": f"(tokens, /, *, worker, dp_rank=0, {SPACE})",
     "candidates": "(names)",
 }

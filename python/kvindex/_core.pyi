@@ -3,6 +3,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, final, overload
 
 from typing_extensions import Buffer
 
+from kvindex.diagnosis import Finding
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
 
 __all__ = [
@@ -203,6 +204,7 @@ class Indexer:
         capacity: int | None = None,
     ) -> int: ...
     def expire(self, now: float | None = None) -> int: ...
+    def diagnose(self, *, tiers: Sequence[str] | None = None) -> list[Finding]: ...
     def stats(self) -> dict[str, Any]: ...
     def explain(
         self,

@@ -7,11 +7,13 @@ import atexit
 import logging
 import math
 import threading
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
 from kvindex.errors import ConfigError, KvIndexError
 from kvindex.feeds.board import Board, all_live, reached
+from kvindex.feeds.diagnosis import of_sources
 from kvindex.feeds.settings import OnGap, Settings
 from kvindex.feeds.state import SourceState, resting
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kvindex import Indexer
+    from kvindex.diagnosis import Finding
     from kvindex.feeds.loop import Loop
     from kvindex.feeds.source import Source
     from kvindex.feeds.zmq import Context
@@ -309,6 +312,17 @@ class Feed:
     def sources(self) -> list[SourceState]:
         """Return a row for each source, in the order in which they were added."""
         return self._board.states()
+
+    def diagnose(self, *, silence: float = 60.0) -> list[Finding]:
+        """Return what looks wrong with how events arrive, and what to do about it.
+
+        What the events themselves show is found by `Indexer.diagnose`.
+
+        Args:
+            silence: Seconds without a message after which a source is called
+                silent, if another one was heard of since.
+        """
+        return of_sources(self.sources(), now=time.time(), silence=silence)
 
     def wait(
         self,

@@ -1,6 +1,6 @@
 //! The index as Python sees it: conversions and calls.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use kvindex::key::namespace_seed;
 use kvindex::{Blocks, Config, Index, Origin, Sender};
@@ -11,13 +11,12 @@ use pyo3::types::PyDict;
 use crate::candidates::{Candidates, Wanted};
 use crate::decoding::Decoders;
 use crate::error::Error;
-use crate::explain::{self, Refused};
 use crate::images::Images;
 use crate::integers::{EngineHashes, Keys, Tokens};
 use crate::matches::Matches;
 use crate::misfits::Misfits;
 use crate::profile::{ChunkTokens, Given, LoraIds, MaxAge, Media, RootHash};
-use crate::query::{self, Query};
+use crate::query::Query;
 use crate::report::ApplyReport;
 use crate::settings::{GivenWeights, Tiers, WeightTable, block_size, orphan_blocks, rank};
 use crate::state::WorkerState;
@@ -60,7 +59,7 @@ use crate::state::WorkerState;
 #[pyclass(frozen, module = "kvindex")]
 pub(crate) struct Indexer {
     pub(crate) index: Index,
-    weights: WeightTable,
+    pub(crate) weights: WeightTable,
     pub(crate) undecodable: AtomicU64,
     pub(crate) rejected: AtomicU64,
     /// Whether age was ever limited: nobody else asks for the time.
@@ -481,65 +480,6 @@ impl Indexer {
     fn workers(&self, py: Python<'_>) -> Result<Vec<WorkerState>, Error> {
         let holders = py.detach(|| self.index.holders())?;
         Ok(holders.into_iter().map(WorkerState::from).collect())
-    }
-
-    /// Totals: sizes, and batches, events and reasons since the start.
-    ///
-    /// Returns:
-    ///     Names to numbers; `batches`, `events` and `reasons` are dicts in turn.
-    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>, Error> {
-        let stats = py.detach(|| self.index.stats())?;
-        let refused = Refused {
-            undecodable: self.undecodable.load(Ordering::Relaxed) + self.decoders.undecodable(),
-            rejected: self.rejected.load(Ordering::Relaxed),
-        };
-        Ok(explain::stats(py, &stats, refused)?)
-    }
-
-    /// Why the answer for one rank of a worker is what it is. For people.
-    ///
-    /// Args:
-    ///     tokens: As for `match`.
-    ///     worker: The worker's name.
-    ///     dp_rank: The rank.
-    ///     lora_name, cache_salt, mm: As for `match`.
-    ///
-    /// Returns:
-    ///     The row's fields; `blocks`, the query's whole blocks; `stop`, one
-    ///     sentence about what ends the depth; `tiers`, for each block that the
-    ///     index knows the names of the tiers on which this worker has it, and
-    ///     "shared" where a pool has it; `pools`, the depths of the pools that the
-    ///     worker reaches; `known_worker`, `seq`, `orphans` and `duplicates`.
-    ///
-    /// Examples:
-    ///     >>> import kvindex
-    ///     >>> index = kvindex.Indexer(block_size=4)
-    ///     >>> stored = kvindex.BlockStored([1, 2], range(8))
-    ///     >>> report = index.apply([stored], worker="w0")
-    ///     >>> index.explain(range(12), worker="w0")["stop"]
-    ///     'nobody holds block 2 under this prefix'
-    #[pyo3(signature = (
-        tokens, /, *, worker, dp_rank=0, lora_name=None, cache_salt=None, mm=None
-    ))]
-    fn explain<'py>(
-        &self,
-        py: Python<'py>,
-        tokens: Tokens,
-        worker: &str,
-        #[pyo3(from_py_with = rank)] dp_rank: u32,
-        lora_name: Option<&str>,
-        cache_salt: Option<&str>,
-        mm: Option<Images>,
-    ) -> Result<Bound<'py, PyDict>, Error> {
-        let images = mm.unwrap_or_default();
-        let blocks = Blocks::Tokens {
-            tokens: &tokens.0,
-            images: &images.0,
-            seed: seed(lora_name, cache_salt),
-        };
-        let why = py.detach(|| query::explain(&self.index, &blocks, worker, dp_rank))?;
-        let weights = self.weights.weights();
-        Ok(explain::explanation(py, worker, dp_rank, &why, &weights)?)
     }
 
     /// How many distinct blocks are held.

@@ -34,6 +34,7 @@ impl Writer {
                 self.end_aged(holder, origin.now);
                 self.apply_events(holder, prepared, &mut report);
             }
+            self.note_batch(holder, &prepared.batch, &report);
         }
         self.totals.add(&report);
         report

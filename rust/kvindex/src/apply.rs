@@ -88,6 +88,7 @@ impl Writer {
             return report.ignore(Reason::LoraId, hashes);
         }
         let count = hashes as usize;
+        self.note_store(holder, tier, store, count);
         self.note_age(holder, tier, &batch.names[store.names.clone()][..count]);
         let target = self.target(holder, &profile, tier);
         let given = Given::by(&profile, lora, salt_of(batch, store));

@@ -9,6 +9,7 @@ use crate::found::PoolState;
 use crate::member::Role;
 use crate::mix::MixMap;
 use crate::profile::{Kind, PerTier, Profile};
+use crate::symptoms::Evidence;
 
 /// Who sends events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +123,7 @@ pub(crate) struct Holder {
     /// Batches seen before, in a row.
     pub(crate) duplicates: u64,
     pub(crate) waiting: Waiting,
+    pub(crate) evidence: Evidence,
 }
 
 impl Holder {
@@ -139,12 +141,14 @@ impl Holder {
             seq: None,
             duplicates: 0,
             waiting: Waiting::default(),
+            evidence: Evidence::default(),
         }
     }
 
     /// Reads later events by another profile. What was stored on a tier that has no
     /// limit of age now has none.
-    fn read_as(&mut self, profile: &Arc<Profile>) {
+    fn read_as(&mut self, profile: &Arc<Profile>, batches: u64) {
+        self.evidence = Evidence::since(batches);
         self.profile = profile.clone();
         for (ages, limit) in self.ages.iter_mut().zip(profile.max_age) {
             ages.take_if(|_| limit.is_none());
@@ -174,6 +178,8 @@ pub(crate) struct Party {
     /// The epoch that `register` gave; `None` for one that never was.
     pub(crate) epoch: Option<u64>,
     pub(crate) profile: Arc<Profile>,
+    /// How many batches of anybody there were when it was registered.
+    pub(crate) since: u64,
     /// Its ranks and their holders, ascending by rank.
     pub(crate) ranks: Vec<(u32, u32)>,
 }
@@ -183,6 +189,7 @@ impl Party {
         Self {
             epoch: None,
             profile,
+            since: 0,
             ranks: Vec::new(),
         }
     }
@@ -232,6 +239,12 @@ impl Holders {
     /// How many workers and pools there are.
     pub(crate) fn parties(&self) -> (u64, u64) {
         (self.workers.len() as u64, self.pools.len() as u64)
+    }
+
+    /// Registered workers of which no rank is known.
+    pub(crate) fn without_ranks(&self) -> impl Iterator<Item = (&Arc<str>, &Party)> {
+        let workers = self.workers.iter();
+        workers.filter(|(_, party)| party.ranks.is_empty())
     }
 
     /// A worker or a pool.
@@ -290,14 +303,16 @@ impl Holders {
         (holder, true)
     }
 
-    /// Sets a worker's or a pool's profile; returns its epoch.
-    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile) -> u64 {
+    /// Sets a worker's or a pool's profile, after so many batches of anybody;
+    /// returns its epoch.
+    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile, batches: u64) -> u64 {
         let (profile, next) = (Arc::new(profile), self.epochs + 1);
         let (_, party) = self.party_mut(sender, &profile);
         party.profile = profile.clone();
+        party.since = batches;
         let (epoch, ranks) = (*party.epoch.get_or_insert(next), party.ranks.clone());
         for (_, holder) in ranks {
-            self.get_mut(holder).read_as(&profile);
+            self.get_mut(holder).read_as(&profile, batches);
         }
         self.epochs = self.epochs.max(epoch);
         epoch

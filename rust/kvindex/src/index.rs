@@ -153,7 +153,7 @@ impl Index {
     pub fn register(&self, worker: &str, profile: Profile) -> Result<u64, RegisterError> {
         profile.check(self.config.block_size, MAX_UNIT)?;
         let mut writer = self.write()?;
-        let epoch = writer.holders.register(Sender::Worker(worker), profile);
+        let epoch = writer.register(Sender::Worker(worker), profile);
         writer.publish();
         Ok(epoch)
     }
@@ -166,7 +166,7 @@ impl Index {
     pub fn register_pool(&self, pool: &str, profile: Profile) -> Result<u64, RegisterError> {
         profile.check(self.config.block_size, MAX_UNIT)?;
         let mut writer = self.write()?;
-        let epoch = writer.holders.register(Sender::Pool(pool), profile);
+        let epoch = writer.register(Sender::Pool(pool), profile);
         writer.enter(Sender::Pool(pool), 0);
         writer.publish();
         Ok(epoch)

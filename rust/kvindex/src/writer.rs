@@ -12,6 +12,7 @@ use crate::report::Totals;
 use crate::roster::{self, Roster};
 use crate::run::Shared;
 use crate::store::Store;
+use crate::symptoms::Evidence;
 use crate::sync::{Ordering, fence};
 
 /// Runs looked at after each batch while claims that ended are left: enough to
@@ -74,10 +75,18 @@ impl Writer {
         &self.holders.get(holder).profile
     }
 
+    /// Sets a worker's or a pool's profile; returns its epoch.
+    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile) -> u64 {
+        let batches = self.totals.all_batches();
+        self.holders.register(sender, profile, batches)
+    }
+
     /// The holder of that name, made where there is none.
     pub(crate) fn enter(&mut self, sender: Sender<'_>, rank: u32) -> u32 {
         let (holder, new) = self.holders.enter(sender, rank);
         if new {
+            let evidence = Evidence::since(self.totals.all_batches());
+            self.holders.get_mut(holder).evidence = evidence;
             let reuse = &self.store.shared.reuse;
             // ORDERING: Release pairs with the Acquire at the start of a query,
             // which then sees a roster without the number's former owner; the
@@ -122,6 +131,7 @@ impl Writer {
         holder.cursors.clear();
         holder.seq = None;
         holder.duplicates = 0;
+        holder.evidence = Evidence::since(self.totals.all_batches());
         self.sweep(SWEEP_RUNS);
         used
     }
