@@ -13,7 +13,7 @@
 //! - `holder` who says so? `place` where is the block of that name? `orphan`
 //!   and if the parent is unknown?
 //! - `run`, `head`, `claims` the structure; `store` and `cover` write it
-//! - `query` reads it; `arena` and `version` make that safe while it is written
+//! - `find` answers, `query` reads it; `arena` and `version` make that safe while it is written
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -31,6 +31,7 @@ pub mod decode;
 pub mod error;
 pub mod event;
 mod explain;
+mod find;
 mod found;
 mod head;
 mod hold;
