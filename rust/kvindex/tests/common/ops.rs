@@ -145,6 +145,8 @@ pub(crate) const SPACES: [(&str, &str); 5] =
 const PROFILES: usize = 9;
 /// The dialect in which names on host and disk are FlexKV's.
 const FLEXKV: u64 = 8;
+/// And the profile that reads them so.
+const FLEXKV_PROFILE: usize = 7;
 const WORKERS: [&str; 3] = ["w0", "w1", "w2"];
 /// One is called like a worker.
 const POOLS: [&str; 2] = ["p0", "w1"];
@@ -188,7 +190,7 @@ pub(crate) fn profile(number: usize, block_size: u32) -> Profile {
             chunk_tokens: [2 * block_size; 4],
             ..sglang
         },
-        7 => Profile::new(Kind::FlexKv),
+        FLEXKV_PROFILE => Profile::new(Kind::FlexKv),
         _ => Profile {
             max_age: [Some(4.0), Some(2.0), Some(3.0), None],
             clears: Some([true, true, false, false]),
@@ -258,6 +260,9 @@ impl StoreText {
     fn said(&self, model: &Model) -> Said {
         let block_size = model.config.block_size as usize;
         let (unit, mut above) = (self.unit, self.above.min(self.chain.letters.len() - 1));
+        if self.is_flexkv() {
+            above = 0;
+        }
         let mut below = None;
         if let ParentText::Held(number) = self.parent {
             let copies: Vec<_> = model.holders.values().flat_map(|h| &h.copies).collect();

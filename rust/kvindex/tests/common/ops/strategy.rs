@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{
-    ChainText, FLEXKV, OddText, Op, POOLS, PROFILES, ParentText, Predicted, RemoveText, SENDERS,
-    SPACES, Sent, StoreText, TokensText, Told, WORKERS,
+    ChainText, FLEXKV, FLEXKV_PROFILE, OddText, Op, POOLS, PROFILES, ParentText, Predicted,
+    RemoveText, SENDERS, SPACES, Sent, StoreText, TokensText, Told, WORKERS,
 };
 
 fn chain() -> impl Strategy<Value = ChainText> {
@@ -188,7 +188,8 @@ fn predicted() -> impl Strategy<Value = Predicted> {
 
 /// Operations, few of which forget much, over some namespaces and dialects.
 pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let registered = (senders(), 0..PROFILES);
+    let profile = prop_oneof![3 => 0..PROFILES, 1 => Just(FLEXKV_PROFILE)];
+    let registered = (senders(), profile);
     let pair = (
         prop::sample::select(&WORKERS[..]),
         prop::sample::select(&POOLS[..]),
@@ -207,7 +208,7 @@ pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => Just(Op::Totals),
     ];
     let dialect =
-        prop_oneof![4 => Just(0_u64), 1 => Just(1), 4 => Just(2), 3 => 3..8_u64, 2 => Just(FLEXKV)];
+        prop_oneof![4 => Just(0_u64), 1 => Just(1), 4 => Just(2), 3 => 3..8_u64, 4 => Just(FLEXKV)];
     let pool = (vec(0..SPACES.len(), 1..4), vec(dialect, 1..4));
     (pool, vec(op, 1..40)).prop_map(|((spaces, dialects), mut ops)| {
         let batches = ops.iter_mut().filter_map(|op| match op {
