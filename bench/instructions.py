@@ -32,7 +32,7 @@ FUNCTIONS = {
         "*Indexer::__pymethod_match*",
         "*Indexer::__pymethod_apply__*",
     ),
-    "the core alone": ("kvindex::index::Index::find",),
+    "the core alone": ("*Index>::find",),
 }
 # What was counted is put aside before this one is called.
 MARK = "*Indexer::__pymethod_stats__*"

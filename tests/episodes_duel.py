@@ -73,6 +73,7 @@ class Duel:
         } | whose(step)
         inside = step.rank_inside if step.as_bytes and step.with_rank else None
         fault = None
+        self.model.now = step.now
         try:
             expected = self.model.apply(
                 step.events, rank_inside=inside, epoch=ours, **options
@@ -80,7 +81,7 @@ class Duel:
         except FaultyEventError as error:
             fault = error.event
         try:
-            report = self.index.apply(events, epoch=theirs, **options)
+            report = self.index.apply(events, epoch=theirs, now=step.now, **options)
         except kvindex.DecodeError as error:
             same("event of DecodeError", fault, error.event)
             self.seen["strict faults"] += 1
@@ -220,6 +221,7 @@ class Duel:
                 "with pools": any(copy.holder[1] == POOL for copy in copies),
                 "with attached": bool(self.model.attached),
                 "with groups": any(copy.group != MAIN for copy in copies),
+                "with ages": any(self.model.stored_at.values()),
             }
         )
 

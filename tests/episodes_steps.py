@@ -36,6 +36,7 @@ class Batch:
     seq: int | None = None
     epoch: str | None = None
     strict: bool = False
+    now: float = 0.0
 
 
 @dataclass(frozen=True)

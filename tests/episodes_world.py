@@ -56,6 +56,7 @@ KINDS_BESIDES = (
     "full_attention",
 )
 EPOCHS = (None, "current", "stale", "unknown")
+MAX_AGES = ({"disk": 4.0}, {"host": 3.0}, {"device": 5.0, "host": 2.5, "disk": 2.0})
 CUSTOM_MEDIA = ({"Moon": "disk"}, {"moon": "host", "SSD": "external"})
 
 
@@ -65,6 +66,7 @@ class World:
     def __init__(self, random: Random) -> None:
         """Draw the settings, the prompts and the engines."""
         self.random = random
+        self.ages = random.random() < 0.2
         self.settings = Settings(
             block_size=random.choice((2, 2, 4)),
             weights=random.choice((None, None, *WEIGHTS)),
@@ -197,14 +199,7 @@ class World:
     def registration(self, engine: Engine) -> Fields:
         """Draw how a worker or a pool is registered, fitting an engine mostly."""
         random = self.random
-        family = "sglang" if engine.layout.startswith("sglang") else "vllm"
-        settings: Fields = {
-            "profile": random.choice((family, family, family, "auto", "vllm", "sglang"))
-        }
-        if random.random() < (0.9 if engine.offload == "flexkv" else 0.05):
-            settings["profile"] = "flexkv"
-        if random.random() < (0.9 if engine.offload == "mooncake" else 0.03):
-            settings["profile"] = DIGESTS.name
+        settings: Fields = {"profile": self.profile(engine)}
         if random.random() < 0.25:
             choices = ((), ("device",), ("host",), ("device", "host", "disk"), TIERS)
             settings["clears"] = random.choice(choices)
@@ -221,7 +216,19 @@ class World:
             settings["root_hash"] = engine.root
         if random.random() < 0.5:
             settings["lora_ids"] = {1: "x"}
+        if self.ages and random.random() < 0.8:
+            settings["max_age"] = random.choice(MAX_AGES)
         return settings
+
+    def profile(self, engine: Engine) -> str:
+        """Draw a profile, mostly that of an engine."""
+        random = self.random
+        family = "sglang" if engine.layout.startswith("sglang") else "vllm"
+        profile = random.choice((family, family, family, "auto", "vllm", "sglang"))
+        for offload, name in (("flexkv", "flexkv"), ("mooncake", DIGESTS.name)):
+            if random.random() < (0.9 if engine.offload == offload else 0.04):
+                profile = name
+        return profile
 
     def register(self, engine: Engine) -> Register:
         """Register a worker or a pool, mostly as always."""
@@ -249,6 +256,9 @@ class World:
         """Draw the next step; None where an engine's batch got lost."""
         if self.random.random() < self.predicts:
             return self.prediction()
+        if self.ages and self.random.random() < 0.1:
+            self.now += self.random.choice((0, 1, 2, 3))
+            return Expire(self.now)
         return self.happening()
 
     def happening(self) -> Step | None:
@@ -336,6 +346,7 @@ class World:
             seq=seq,
             epoch=random.choices(EPOCHS, (60, 35, 3, 2))[0],
             strict=random.random() < 0.1,
+            now=self.clock(),
         )
         if plain and engine.as_objects and random.random() < 0.9:
             return step
@@ -346,6 +357,13 @@ class World:
         elif random.random() < 0.5:
             step = replace(step, with_rank=False)
         return replace(step, as_bytes=True)
+
+    def clock(self) -> float:
+        """Return the time of a batch where it matters; it may go back a little."""
+        if not self.ages:
+            return 0.0
+        self.now += self.random.choice((0, 0, 0, 1))
+        return self.now - self.random.choice((0, 0, 0, 1))
 
     def number(self, engine: Engine) -> int | None:
         """Return the batch's sequence number, seldom an old one."""

@@ -306,7 +306,7 @@ class Scene:
 
 def take_options(more: dict[str, Any]) -> dict[str, Any]:
     """Take the keywords of `apply` out of those of an event."""
-    keys = ("source", "seq", "epoch", "strict")
+    keys = ("source", "seq", "epoch", "strict", "now")
     return {key: more.pop(key) for key in keys if key in more}
 
 

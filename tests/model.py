@@ -83,6 +83,8 @@ class Model(Groups):
         if kind == "flexkv":
             given = {"copies": ("device",)} | given
         self.profiles[who] = Profile(kind=kind, **given)
+        for holder in {holder for holder in self.known if party(holder) == who}:
+            self.forget_ages(holder, kept=self.profile(holder).max_age)
         if who not in self.epochs:
             self.last_epoch += 1
             self.epochs[who] = self.last_epoch
@@ -150,6 +152,7 @@ class Model(Groups):
             table.pop(holder, None)
         self.kinds = {key: kind for key, kind in self.kinds.items() if key[0] != holder}
         self.touched.discard(holder)
+        self.forget_ages(holder)
         self.forget_dead_names()
         return anything or None
 
@@ -174,7 +177,7 @@ class Model(Groups):
         epoch: int | None = None,
         strict: bool = False,
     ) -> Report:
-        """Apply a batch; `rank_inside` is the rank that the batch itself names."""
+        """Apply a batch now; `rank_inside` is the rank that the batch itself names."""
         if type(rank_inside) is int and 0 <= rank_inside < 2**32:
             dp_rank = rank_inside
         if pool is not None:
@@ -196,6 +199,7 @@ class Model(Groups):
         else:
             self.touched.add(holder)
             self.known.add(holder)
+            self.end_old(holder, self.now)
             self.apply_events(holder, batch, report)
         return report
 
@@ -276,6 +280,7 @@ class Model(Groups):
             for item in self.waiting
             if item.holder != holder or item.store.tier not in tiers
         ]
+        self.forget_ages(holder, kept=set(TIERS) - set(tiers))
         if "device" in tiers:
             self.predicted.pop(holder, None)
         self.forget_dead_names()
@@ -302,9 +307,12 @@ class Model(Groups):
         masked = self.is_masked(holder, event)
         if not tier:
             report.ignore("medium", len(names))
-        elif event.lora_id is not None and not lora:
+            return
+        if event.lora_id is not None and not lora:
             report.ignore("lora_id", len(names))
-        elif not self.fits(size, tokens=bool(event.token_ids) and not masked):
+            return
+        self.note_age(holder, tier, names)
+        if not self.fits(size, tokens=bool(event.token_ids) and not masked):
             report.ignore("block_size", len(names))
         else:
             page = size if 0 < size < self.block_size else 0

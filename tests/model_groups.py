@@ -1,7 +1,7 @@
 """Which cache group of a hybrid model an event is of, as the model reads it."""
 
 from kvindex.events import BlockRemoved, BlockStored
-from tests.model_predict import Predictions
+from tests.model_age import Ages
 from tests.model_read import FULL_KINDS, MAIN, Group, tokens_fault
 from tests.model_state import POOL, Holder
 
@@ -13,7 +13,7 @@ class Nobody:
 NOBODY = Nobody()
 
 
-class Groups(Predictions):
+class Groups(Ages):
     """Groups: the kinds that events named, by holder and number."""
 
     def tokens_fault(self, event: BlockStored) -> str | None:

@@ -35,6 +35,7 @@ class Profile:
     names: str = "shared"
     root_hash: Name | None = None
     lora_ids: dict[int, str] = field(default_factory=dict)
+    max_age: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -139,6 +140,9 @@ class State:
         # By holder and block, the deadline and the call that set it.
         self.predicted: dict[Holder, dict[Block, tuple[float, int]]] = {}
         self.calls = 0
+        # By holder, tier and the 64 bits of a name, where age is limited.
+        self.stored_at: dict[tuple[Holder, str], dict[int, float]] = {}
+        self.now = 0.0
 
     def profile(self, holder: Holder) -> Profile:
         """Return how a holder's events are read."""

@@ -33,6 +33,7 @@ SITUATIONS = (
     *("matched device", "matched host", "matched disk", "matched external"),
     *("with units", "with pairs", "with images", "with several copies"),
     *("with aliases", "with shared names", "with waiting", "with taken waiting"),
+    *("with ages", "expired"),
 )
 
 seeds_of_random = st.integers(0, 2**32)

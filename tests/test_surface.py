@@ -39,11 +39,11 @@ QUERY = "workers=None, weights=None, cascade=False"
 SPACE = "lora_name=None, cache_salt=None, mm=None"
 HABITS = (
     "clears=None, copies=None, chunk_tokens=None, media=None, names=None,"
-    " root_hash=None, lora_ids=None"
+    " root_hash=None, lora_ids=None, max_age=None"
 )
 SIGNATURES = {
     "apply": "(payload, /, *, worker=None, pool=None, dp_rank=0, source='', seq=None,"
-    " epoch=None, strict=False)",
+    " epoch=None, strict=False, now=None)",
     "match": f"(tokens, /, *, {SPACE}, {QUERY})",
     "match_many": f"(*, {SPACE}, {QUERY})",
     "match_keys": f"(local_keys, /, *, {QUERY})",
@@ -61,6 +61,7 @@ SIGNATURES = {
     "clear": "()",
     "workers": "()",
     "stats": "()",
+    "diagnose": "(*, tiers=None)",
     "explain": f"(tokens, /, *, worker, dp_rank=0, {SPACE})",
     "candidates": "(names)",
 }

@@ -3,6 +3,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, final, overload
 
 from typing_extensions import Buffer
 
+from kvindex.diagnosis import Finding
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
 
 __all__ = [
@@ -89,6 +90,7 @@ class Indexer:
         seq: int | None = None,
         epoch: int | None = None,
         strict: bool = False,
+        now: float | None = None,
     ) -> ApplyReport: ...
     def match(
         self,
@@ -154,6 +156,7 @@ class Indexer:
         names: str | None = None,
         root_hash: int | bytes | None = None,
         lora_ids: Mapping[int, str] | None = None,
+        max_age: Mapping[str, float] | None = None,
     ) -> int: ...
     def reset(self, worker: str, *, dp_rank: int = 0) -> bool: ...
     def remove_worker(self, worker: str) -> bool: ...
@@ -171,6 +174,7 @@ class Indexer:
         names: str | None = None,
         root_hash: int | bytes | None = None,
         lora_ids: Mapping[int, str] | None = None,
+        max_age: Mapping[str, float] | None = None,
     ) -> int: ...
     def attach(self, worker: str, pool: str) -> None: ...
     def detach(self, worker: str, pool: str) -> bool: ...
@@ -203,6 +207,7 @@ class Indexer:
         capacity: int | None = None,
     ) -> int: ...
     def expire(self, now: float | None = None) -> int: ...
+    def diagnose(self, *, tiers: Sequence[str] | None = None) -> list[Finding]: ...
     def stats(self) -> dict[str, Any]: ...
     def explain(
         self,

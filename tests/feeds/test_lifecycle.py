@@ -456,6 +456,7 @@ def test_a_rank_can_be_waited_for(index: kvindex.Indexer, start: Start) -> None:
         ({"replay_timeout": 0.0}, "replay_timeout is 0.0"),
         ({"replay_timeout": float("inf")}, "replay_timeout is inf"),
         ({"check_interval": -1.0}, "check_interval is -1.0"),
+        ({"expire_interval": 0.0}, "expire_interval is 0.0"),
         ({"hold_back": 0}, "hold_back is 0"),
         ({"hwm": -1}, "hwm is -1"),
     ],
@@ -475,12 +476,26 @@ def test_settings_can_be_read_back(index: kvindex.Indexer) -> None:
         hold_back=7,
         check_interval=None,
         hwm=0,
+        expire_interval=None,
     )
+    assert feed.expire_interval is None
     assert (feed.on_gap, feed.replay_timeout, feed.hold_back) == ("reset", 1.5, 7)
     assert (feed.check_interval, feed.hwm) == (None, 0)
     assert repr(feed) == (
         "kvindex.feeds.Feed(on_gap='reset', replay_timeout=1.5, sources=0, new)"
     )
+
+
+def test_a_feed_ends_what_is_too_old(index: kvindex.Indexer, start: Start) -> None:
+    engine = start()
+    engine.publish(batch(stores("AB")))
+    index.register("w1", max_age={"device": 0.2})
+    with Feed(index, [source(engine)], expire_interval=0.05) as feed:
+        assert feed.wait(until={"w1": 0})
+        until = time.monotonic() + 10.0
+        while len(index) and time.monotonic() < until:
+            time.sleep(0.01)
+    assert len(index) == 0
 
 
 def test_importing_the_package_imports_no_zmq() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvindex.engines.engine import Batch, Engine, Event
 from kvindex.engines.reading import (
+    LEFT_OUT,
     MALFORMED,
     MISSHAPEN,
     is_batch,
@@ -66,7 +67,7 @@ def _batch(said: dict[str, Any]) -> Batch:
     medium = MEDIA.get(str(said.get("storage_tier")), "unknown")
     if said.get("residency_domain", "worker") != "worker":
         # What survives its engine is no worker's.
-        medium = "another residency domain"
+        medium = LEFT_OUT
     try:
         return Batch([_event(event["data"], medium)], rank, seq)
     except MISSHAPEN:

@@ -80,6 +80,7 @@ class Engine:
             "own" where the source merely numbers its blocks.
         root_hash: The parent that means "no parent", besides none at all.
         lora_ids: By number, the name of an adapter that events only number.
+        max_age: By tier, for how many seconds what was stored there counts.
         decoder: Makes the decoder for one worker, given the index's block size;
             None where payloads are batches of vLLM's or SGLang's wire, which the
             core reads.
@@ -95,4 +96,5 @@ class Engine:
     names: Literal["shared", "own"] | None = None
     root_hash: int | bytes | None = None
     lora_ids: Mapping[int, str] | None = None
+    max_age: Mapping[str, float] | None = None
     decoder: Callable[[int], Decoder] | None = None

@@ -19,16 +19,12 @@ from typing import Any
 
 from kvindex.engines.engine import Batch, Event
 from kvindex.engines.parts import Parts
-from kvindex.engines.reading import MALFORMED, MISSHAPEN, natural
+from kvindex.engines.reading import LEFT_OUT, MALFORMED, MISSHAPEN, natural
 from kvindex.errors import DecodeError
 from kvindex.events import BlockRemoved, BlockStored
 
 REMOTE = frozenset({"mooncake", "redis", "s3", "valkey"})
 """Backends of the second tier that are reached over a network."""
-
-LEFT_OUT = "left out"
-"""A medium that no index knows: a shared cache's for a worker, a worker's for such
-a cache, another model's for both."""
 
 MAX_PARENTS = 1 << 17
 """How many parents are remembered; the oldest go first."""

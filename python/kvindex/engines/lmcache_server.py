@@ -12,13 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from kvindex.engines.engine import Batch, Event
-from kvindex.engines.reading import MALFORMED, MISSHAPEN, natural
+from kvindex.engines.reading import LEFT_OUT, MALFORMED, MISSHAPEN, natural
 from kvindex.events import BlockRemoved, BlockStored
 
 MEDIUM = "CPU"
-
-OTHER_MODEL = "another model"
-"""A medium that no index knows, for what is left out and counted."""
 
 
 class Server:
@@ -61,7 +58,7 @@ class Server:
             return [MALFORMED]
         self._model = self._model or model
         if model != self._model:
-            return [BlockStored(names, [], medium=OTHER_MODEL)]
+            return [BlockStored(names, [], medium=LEFT_OUT)]
         if kind == "removed":
             gone = [name for name in names if name in self._said]
             for name in gone:

@@ -17,6 +17,10 @@ MALFORMED = BlockRemoved(None)  # type: ignore[arg-type]
 MISSHAPEN = (AttributeError, KeyError, TypeError, ValueError)
 """What reading an event raises that has not the shape that it should have."""
 
+LEFT_OUT = "left out"
+"""A medium that no index knows, for what is none of the holder's: another model's, or
+a shared cache's for a worker. It is counted, and no finding of a diagnosis."""
+
 JSON_STARTS = b'{[ \t\r\n"'
 """The first bytes of JSON; a msgpack batch begins with another byte."""
 

@@ -17,8 +17,10 @@ from kvindex.feeds.zmq import new_context
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kvindex import Indexer
     from kvindex.feeds.board import Board
     from kvindex.feeds.link import Link
+    from kvindex.feeds.settings import Settings
     from kvindex.feeds.source import Key
     from kvindex.feeds.zmq import Context, Socket
 
@@ -34,8 +36,13 @@ class Loop:
     `add`, `remove` and `stop` may be called from any thread.
     """
 
-    def __init__(self, board: Board, context: Context | None) -> None:
+    def __init__(
+        self, board: Board, context: Context | None, index: Indexer, settings: Settings
+    ) -> None:
         """Make a loop without links; `context` stays its owner's."""
+        self._index = index
+        self._expire_interval = settings.expire_interval or math.inf
+        self._expire_at = time.monotonic() + self._expire_interval
         self.context = new_context() if context is None else context
         self._owns_context = context is None
         self._board = board
@@ -125,11 +132,15 @@ class Loop:
                 break
         if time.monotonic() >= self._wake_at:
             self._give_due_turns()
+        if time.monotonic() >= self._expire_at:
+            self._index.expire()
+            self._expire_at = time.monotonic() + self._expire_interval
         self._board.tell()
 
     def _patience(self) -> int:
         """Return how long to wait, in milliseconds."""
-        wait = min(self._wake_at - time.monotonic(), LONGEST_WAIT)
+        wake_at = min(self._wake_at, self._expire_at)
+        wait = min(wake_at - time.monotonic(), LONGEST_WAIT)
         return max(0, math.ceil(wait * 1000))
 
     def _obey(self) -> None:

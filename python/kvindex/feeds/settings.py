@@ -22,6 +22,8 @@ class Settings:
         check_interval: Silence, in seconds, after which a source is asked
             whether anything was missed; None never asks.
         hwm: Most messages that ZMQ queues for a source; 0 means no bound.
+        expire_interval: Seconds between two calls of the index's `expire`; None
+            never calls it.
     """
 
     on_gap: OnGap = "keep"
@@ -29,6 +31,7 @@ class Settings:
     hold_back: int = 1024
     check_interval: float | None = 10.0
     hwm: int = 100_000
+    expire_interval: float | None = 1.0
 
     def __post_init__(self) -> None:
         """Refuse settings that would wait for ever or hold without a bound."""
@@ -38,6 +41,8 @@ class Settings:
         positive("replay_timeout", self.replay_timeout)
         if self.check_interval is not None:
             positive("check_interval", self.check_interval)
+        if self.expire_interval is not None:
+            positive("expire_interval", self.expire_interval)
         if self.hold_back < 1:
             msg = f"hold_back is {self.hold_back}: expected 1 or more"
             raise ConfigError(msg)

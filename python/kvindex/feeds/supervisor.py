@@ -7,11 +7,13 @@ import atexit
 import logging
 import math
 import threading
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
 from kvindex.errors import ConfigError, KvIndexError
 from kvindex.feeds.board import Board, all_live, reached
+from kvindex.feeds.diagnosis import of_sources
 from kvindex.feeds.settings import OnGap, Settings
 from kvindex.feeds.state import SourceState, resting
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kvindex import Indexer
+    from kvindex.diagnosis import Finding
     from kvindex.feeds.loop import Loop
     from kvindex.feeds.source import Key, Source
     from kvindex.feeds.zmq import Context
@@ -62,6 +65,9 @@ class Feed:
             endpoint is asked whether anything was missed; None never asks.
         hwm: Most messages that ZMQ queues for a source; 0 means no bound. What
             is beyond is dropped, and found missing.
+        expire_interval: Seconds between two calls of the index's `expire`, which
+            ends predictions and what is older than a `max_age`, by the clock
+            `time.monotonic()`; None leaves that to the caller.
         context: A ZMQ context to use, which stays the caller's to close; needed
             for inproc addresses. By default the feed has one of its own.
 
@@ -90,13 +96,14 @@ class Feed:
         hold_back: int = 1024,
         check_interval: float | None = 10.0,
         hwm: int = 100_000,
+        expire_interval: float | None = 1.0,
         context: Context | None = None,
     ) -> None:
         """Check settings and sources; nothing is opened yet."""
         require_zmq()
         self._index = index
         self._settings = Settings(
-            on_gap, replay_timeout, hold_back, check_interval, hwm
+            on_gap, replay_timeout, hold_back, check_interval, hwm, expire_interval
         )
         self._context = context
         self._board = Board()
@@ -134,6 +141,11 @@ class Feed:
         return self._settings.hwm
 
     @property
+    def expire_interval(self) -> float | None:
+        """Seconds between two calls of the index's `expire`."""
+        return self._settings.expire_interval
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -163,7 +175,7 @@ class Feed:
             # Both import zmq, which `import kvindex.feeds` does without.
             from kvindex.feeds.loop import Loop  # noqa: PLC0415
 
-            loop = Loop(self._board, self._context)
+            loop = Loop(self._board, self._context, self._index, self._settings)
             try:
                 for source in self._sources.values():
                     self._link(loop, source)
@@ -305,6 +317,17 @@ class Feed:
     def sources(self) -> list[SourceState]:
         """Return a row for each source, in the order in which they were added."""
         return self._board.states()
+
+    def diagnose(self, *, silence: float = 60.0) -> list[Finding]:
+        """Return what looks wrong with how events arrive, and what to do about it.
+
+        What the events themselves show is found by `Indexer.diagnose`.
+
+        Args:
+            silence: Seconds without a message after which a source is called
+                silent, if another one was heard of since.
+        """
+        return of_sources(self.sources(), now=time.time(), silence=silence)
 
     def wait(
         self,

@@ -1,25 +1,100 @@
 //! Why is it so? Answers for people, as plain dicts.
 
+use std::sync::atomic::Ordering;
+
 use kvindex::event::{Reason, Tier};
-use kvindex::{Explanation, Stats, Weights};
+use kvindex::{Blocks, Explanation, Stats, Weights};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Batches that never reached the index.
-#[derive(Clone, Copy)]
-pub(crate) struct Refused {
-    /// They could not be decoded.
-    pub(crate) undecodable: u64,
-    /// Strict applying found a fault.
-    pub(crate) rejected: u64,
+use crate::error::Error;
+use crate::images::Images;
+use crate::indexer::{Indexer, seed};
+use crate::integers::Tokens;
+use crate::query;
+use crate::settings::rank;
+
+#[pymethods]
+impl Indexer {
+    /// Totals: sizes, and batches, events and reasons since the start.
+    ///
+    /// Returns:
+    ///     Names to numbers; `batches`, `events`, `reasons` and `findings` (how many of
+    ///     each kind, see `diagnose`) are dicts in turn.
+    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>, Error> {
+        let stats = py.detach(|| self.index.stats())?;
+        let refused = Refused {
+            undecodable: self.undecodable.load(Ordering::Relaxed) + self.decoders.undecodable(),
+            rejected: self.rejected.load(Ordering::Relaxed),
+        };
+        let dict = totals(py, &stats, refused)?;
+        dict.set_item("findings", self.kinds(py, None)?)?;
+        Ok(dict)
+    }
+
+    /// Why the answer for one rank of a worker is what it is. For people.
+    ///
+    /// Args:
+    ///     tokens: As for `match`.
+    ///     worker: The worker's name.
+    ///     dp_rank: The rank.
+    ///     lora_name, cache_salt, mm: As for `match`.
+    ///
+    /// Returns:
+    ///     The row's fields; `blocks`, the query's whole blocks; `stop`, one
+    ///     sentence about what ends the depth; `tiers`, for each block that the
+    ///     index knows the names of the tiers on which this worker has it, and
+    ///     "shared" where a pool has it; `pools`, the depths of the pools that the
+    ///     worker reaches; `groups`, for each of several cache groups, the main one
+    ///     first, its number, the blocks that it needs to go on (None = all) and how
+    ///     deep it could by itself; `known_worker`, `seq`, `orphans`, `duplicates`;
+    ///     `findings`, the kinds of what `diagnose` finds of this rank.
+    ///
+    /// Examples:
+    ///     >>> import kvindex
+    ///     >>> index = kvindex.Indexer(block_size=4)
+    ///     >>> stored = kvindex.BlockStored([1, 2], range(8))
+    ///     >>> report = index.apply([stored], worker="w0")
+    ///     >>> index.explain(range(12), worker="w0")["stop"]
+    ///     'nobody holds block 2 under this prefix'
+    #[pyo3(signature = (
+        tokens, /, *, worker, dp_rank=0, lora_name=None, cache_salt=None, mm=None
+    ))]
+    fn explain<'py>(
+        &self,
+        py: Python<'py>,
+        tokens: Tokens,
+        worker: &str,
+        #[pyo3(from_py_with = rank)] dp_rank: u32,
+        lora_name: Option<&str>,
+        cache_salt: Option<&str>,
+        mm: Option<Images>,
+    ) -> Result<Bound<'py, PyDict>, Error> {
+        let images = mm.unwrap_or_default();
+        let blocks = Blocks::Tokens {
+            tokens: &tokens.0,
+            images: &images.0,
+            seed: seed(lora_name, cache_salt),
+        };
+        let why = py.detach(|| query::explain(&self.index, &blocks, worker, dp_rank))?;
+        let weights = self.weights.weights();
+        let why = explanation(py, worker, dp_rank, &why, &weights)?;
+        why.set_item("findings", self.kinds(py, Some((worker, dp_rank)))?)?;
+        Ok(why)
+    }
 }
 
-/// What `Indexer.stats` returns.
-pub(crate) fn stats<'py>(
-    py: Python<'py>,
-    stats: &Stats,
-    refused: Refused,
-) -> PyResult<Bound<'py, PyDict>> {
+/// Batches that never reached the index.
+#[derive(Clone, Copy)]
+struct Refused {
+    /// They could not be decoded.
+    undecodable: u64,
+    /// Strict applying found a fault.
+    rejected: u64,
+}
+
+/// What `Indexer.stats` returns, but for findings.
+fn totals<'py>(py: Python<'py>, stats: &Stats, refused: Refused) -> PyResult<Bound<'py, PyDict>> {
     let [ok, duplicate, gap] = stats.totals.batches;
     let batches = counts(
         py,
@@ -63,8 +138,8 @@ pub(crate) fn stats<'py>(
     Ok(dict)
 }
 
-/// What `Indexer.explain` returns.
-pub(crate) fn explanation<'py>(
+/// What `Indexer.explain` returns, but for findings.
+fn explanation<'py>(
     py: Python<'py>,
     worker: &str,
     rank: u32,

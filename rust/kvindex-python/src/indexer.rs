@@ -1,6 +1,6 @@
 //! The index as Python sees it: conversions and calls.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use kvindex::key::namespace_seed;
 use kvindex::{Blocks, Config, Index, Origin, Sender};
@@ -11,13 +11,12 @@ use pyo3::types::PyDict;
 use crate::candidates::{Candidates, Wanted};
 use crate::decoding::Decoders;
 use crate::error::Error;
-use crate::explain::{self, Refused};
 use crate::images::Images;
 use crate::integers::{EngineHashes, Keys, Tokens};
 use crate::matches::Matches;
 use crate::misfits::Misfits;
-use crate::profile::{ChunkTokens, Given, LoraIds, Media, RootHash};
-use crate::query::{self, Query};
+use crate::profile::{ChunkTokens, Given, LoraIds, MaxAge, Media, RootHash};
+use crate::query::Query;
 use crate::report::ApplyReport;
 use crate::settings::{GivenWeights, Tiers, WeightTable, block_size, orphan_blocks, rank};
 use crate::state::WorkerState;
@@ -62,9 +61,11 @@ use crate::state::WorkerState;
 #[pyclass(frozen, module = "kvindex")]
 pub(crate) struct Indexer {
     pub(crate) index: Index,
-    weights: WeightTable,
+    pub(crate) weights: WeightTable,
     pub(crate) undecodable: AtomicU64,
     pub(crate) rejected: AtomicU64,
+    /// Whether age was ever limited: nobody else asks for the time.
+    pub(crate) ages: AtomicBool,
     pub(crate) misfits: Misfits,
     pub(crate) decoders: Decoders,
 }
@@ -93,6 +94,7 @@ impl Indexer {
             weights: WeightTable::default().with(weights.as_ref()),
             undecodable: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            ages: AtomicBool::new(false),
             misfits: Misfits::default(),
             decoders: Decoders::default(),
         })
@@ -148,6 +150,8 @@ impl Indexer {
     ///         are ignored.
     ///         None is always current.
     ///     strict: Whether to refuse the whole batch for a structural fault.
+    ///     now: The time in seconds, by default `time.monotonic()`. It matters only where
+    ///         a `max_age` is set; the clock must be that of `expire`.
     ///
     /// Returns:
     ///     What became of the batch; where a decoder of the worker's engine found
@@ -169,7 +173,7 @@ impl Indexer {
     ///     (8, 8)
     #[pyo3(signature = (
         payload, /, *, worker=None, pool=None, dp_rank=0, source="", seq=None, epoch=None,
-        strict=false
+        strict=false, now=None
     ))]
     fn apply(
         &self,
@@ -181,6 +185,7 @@ impl Indexer {
         seq: Option<u64>,
         epoch: Option<u64>,
         strict: bool,
+        now: Option<f64>,
     ) -> Result<ApplyReport, Error> {
         let origin = Origin {
             sender: sender(worker, pool)?,
@@ -188,6 +193,7 @@ impl Indexer {
             source,
             seq,
             epoch,
+            now: self.arrival(payload.py(), now)?,
         };
         Ok(self.apply_payload(payload, &origin, strict)?.into())
     }
@@ -396,6 +402,9 @@ impl Indexer {
     ///         "own" where the worker merely numbers its blocks.
     ///     root_hash: The parent that means "no parent", besides none at all.
     ///     lora_ids: By number, the name of an adapter that events only number.
+    ///     max_age: By tier, how long what was stored there counts, in seconds, for
+    ///         sources that never say what left it. Storing it again begins anew.
+    ///         What is too old ends at `expire`, and at the holder's next `apply`.
     ///
     /// Returns:
     ///     The worker's epoch, for `apply`.
@@ -404,7 +413,7 @@ impl Indexer {
     ///     ConfigError: A setting is unknown or out of range.
     #[pyo3(signature = (
         worker, *, profile="vllm", clears=None, copies=None, chunk_tokens=None, media=None,
-        names=None, root_hash=None, lora_ids=None
+        names=None, root_hash=None, lora_ids=None, max_age=None
     ))]
     fn register(
         &self,
@@ -418,6 +427,7 @@ impl Indexer {
         names: Option<&str>,
         root_hash: Option<RootHash>,
         lora_ids: Option<LoraIds>,
+        max_age: Option<MaxAge>,
     ) -> Result<u64, Error> {
         let given = Given {
             clears,
@@ -427,6 +437,7 @@ impl Indexer {
             names,
             root_hash,
             lora_ids,
+            max_age,
         };
         self.enroll(py, Sender::Worker(worker), profile, given)
     }
@@ -481,67 +492,6 @@ impl Indexer {
     fn workers(&self, py: Python<'_>) -> Result<Vec<WorkerState>, Error> {
         let holders = py.detach(|| self.index.holders())?;
         Ok(holders.into_iter().map(WorkerState::from).collect())
-    }
-
-    /// Totals: sizes, and batches, events and reasons since the start.
-    ///
-    /// Returns:
-    ///     Names to numbers; `batches`, `events` and `reasons` are dicts in turn.
-    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>, Error> {
-        let stats = py.detach(|| self.index.stats())?;
-        let refused = Refused {
-            undecodable: self.undecodable.load(Ordering::Relaxed) + self.decoders.undecodable(),
-            rejected: self.rejected.load(Ordering::Relaxed),
-        };
-        Ok(explain::stats(py, &stats, refused)?)
-    }
-
-    /// Why the answer for one rank of a worker is what it is. For people.
-    ///
-    /// Args:
-    ///     tokens: As for `match`.
-    ///     worker: The worker's name.
-    ///     dp_rank: The rank.
-    ///     lora_name, cache_salt, mm: As for `match`.
-    ///
-    /// Returns:
-    ///     The row's fields; `blocks`, the query's whole blocks; `stop`, one
-    ///     sentence about what ends the depth; `tiers`, for each block that the
-    ///     index knows the names of the tiers on which this worker has it, and
-    ///     "shared" where a pool has it; `pools`, the depths of the pools that the
-    ///     worker reaches; `groups`, for each of several cache groups, the main one
-    ///     first, its number, the blocks that it needs to go on (None = all) and how
-    ///     deep it could by itself; `known_worker`, `seq`, `orphans`, `duplicates`.
-    ///
-    /// Examples:
-    ///     >>> import kvindex
-    ///     >>> index = kvindex.Indexer(block_size=4)
-    ///     >>> stored = kvindex.BlockStored([1, 2], range(8))
-    ///     >>> report = index.apply([stored], worker="w0")
-    ///     >>> index.explain(range(12), worker="w0")["stop"]
-    ///     'nobody holds block 2 under this prefix'
-    #[pyo3(signature = (
-        tokens, /, *, worker, dp_rank=0, lora_name=None, cache_salt=None, mm=None
-    ))]
-    fn explain<'py>(
-        &self,
-        py: Python<'py>,
-        tokens: Tokens,
-        worker: &str,
-        #[pyo3(from_py_with = rank)] dp_rank: u32,
-        lora_name: Option<&str>,
-        cache_salt: Option<&str>,
-        mm: Option<Images>,
-    ) -> Result<Bound<'py, PyDict>, Error> {
-        let images = mm.unwrap_or_default();
-        let blocks = Blocks::Tokens {
-            tokens: &tokens.0,
-            images: &images.0,
-            seed: seed(lora_name, cache_salt),
-        };
-        let why = py.detach(|| query::explain(&self.index, &blocks, worker, dp_rank))?;
-        let weights = self.weights.weights();
-        Ok(explain::explanation(py, worker, dp_rank, &why, &weights)?)
     }
 
     /// How many distinct blocks are held.

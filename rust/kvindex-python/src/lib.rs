@@ -17,6 +17,7 @@ mod chance;
 mod columns;
 mod decoding;
 mod detach;
+mod diagnose;
 mod error;
 mod events;
 mod explain;

@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 
 use crate::error::Error;
 use crate::indexer::Indexer;
-use crate::profile::{ChunkTokens, Given, LoraIds, Media, RootHash};
+use crate::profile::{ChunkTokens, Given, LoraIds, MaxAge, Media, RootHash};
 use crate::settings::Tiers;
 use crate::value::{self, Reduced};
 
@@ -23,8 +23,8 @@ impl Indexer {
     ///
     /// Args:
     ///     pool: The pool's name.
-    ///     profile, clears, copies, chunk_tokens, media, names, root_hash, lora_ids:
-    ///         As for `register`.
+    ///     profile, clears, copies, chunk_tokens, media, names, root_hash, lora_ids,
+    ///         max_age: As for `register`.
     ///
     /// Returns:
     ///     The pool's epoch, for `apply`.
@@ -43,7 +43,7 @@ impl Indexer {
     ///     ({'store': 2}, 2, 2, 1.0)
     #[pyo3(signature = (
         pool, *, profile="auto", clears=None, copies=None, chunk_tokens=None, media=None,
-        names=None, root_hash=None, lora_ids=None
+        names=None, root_hash=None, lora_ids=None, max_age=None
     ))]
     fn register_pool(
         &self,
@@ -57,6 +57,7 @@ impl Indexer {
         names: Option<&str>,
         root_hash: Option<RootHash>,
         lora_ids: Option<LoraIds>,
+        max_age: Option<MaxAge>,
     ) -> Result<u64, Error> {
         let given = Given {
             clears,
@@ -66,6 +67,7 @@ impl Indexer {
             names,
             root_hash,
             lora_ids,
+            max_age,
         };
         self.enroll(py, Sender::Pool(pool), profile, given)
     }

@@ -1,5 +1,7 @@
 //! What is a worker expected to hold? Claims with a deadline.
 
+use std::sync::atomic::Ordering;
+
 use kvindex::{Blocks, Moment, Prediction};
 use pyo3::prelude::*;
 use pyo3::types::PyAnyMethods;
@@ -109,13 +111,15 @@ impl Indexer {
         Ok(py.detach(|| self.index.predict(&blocks, worker, dp_rank, prediction))?)
     }
 
-    /// Ends the predictions whose deadline has come.
+    /// Ends the predictions whose deadline has come, and what is older than a
+    /// `max_age` allows.
     ///
     /// Args:
     ///     now: The time in seconds, by default `time.monotonic()`.
     ///
     /// Returns:
-    ///     How many blocks were predicted so, each rank's counted.
+    ///     How many blocks were predicted or held so, each rank's, pool's and tier's
+    ///     counted.
     ///
     /// Raises:
     ///     ConfigError: `now` is not a number.
@@ -143,6 +147,16 @@ fn prediction(
     })
 }
 
+impl Indexer {
+    /// When a batch comes, for those that have to know.
+    pub(crate) fn arrival(&self, py: Python<'_>, now: Option<f64>) -> PyResult<Moment> {
+        if now.is_none() && !self.ages.load(Ordering::Relaxed) {
+            return Ok(Moment::default());
+        }
+        moment(clock(py, now)?)
+    }
+}
+
 fn clock(py: Python<'_>, now: Option<f64>) -> PyResult<f64> {
     match now {
         Some(now) => Ok(now),
@@ -150,7 +164,7 @@ fn clock(py: Python<'_>, now: Option<f64>) -> PyResult<f64> {
     }
 }
 
-fn moment(seconds: f64) -> PyResult<Moment> {
+pub(crate) fn moment(seconds: f64) -> PyResult<Moment> {
     let finite = Some(seconds).filter(|seconds| *seconds > f64::NEG_INFINITY);
     let moment = finite.and_then(Moment::new);
     moment.ok_or_else(|| config_error(format!("now must be a number, not {seconds}")))

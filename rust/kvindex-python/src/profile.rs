@@ -1,5 +1,7 @@
 //! How does a registered worker's source behave?
 
+use std::sync::atomic::Ordering;
+
 use kvindex::Sender;
 use kvindex::event::{Name, Tier};
 use kvindex::profile::{Kind, PerTier, Profile};
@@ -27,6 +29,7 @@ pub(crate) struct Given<'a> {
     pub(crate) names: Option<&'a str>,
     pub(crate) root_hash: Option<RootHash>,
     pub(crate) lora_ids: Option<LoraIds>,
+    pub(crate) max_age: Option<MaxAge>,
 }
 
 impl Given<'_> {
@@ -39,6 +42,7 @@ impl Given<'_> {
         let chunks = setting(self.chunk_tokens, engine, "chunk_tokens")?;
         let media = setting(self.media, engine, "media")?;
         let lora_ids = setting(self.lora_ids, engine, "lora_ids")?;
+        let max_age = setting(self.max_age, engine, "max_age")?;
         Ok(Profile {
             clears: setting(self.clears, engine, "clears")?.map(|tiers| tiers.0),
             copies: copies.map_or(habits.copies, |tiers| tiers.0),
@@ -47,6 +51,7 @@ impl Given<'_> {
             own_names: names.map_or(Ok(habits.own_names), |names| own_names(&names))?,
             root: setting(self.root_hash, engine, "root_hash")?.map(|root| root.0),
             lora_ids: lora_ids.map_or(habits.lora_ids, |names| names.0),
+            max_age: max_age.map_or(habits.max_age, |limits| limits.0),
             kind: habits.kind,
         })
     }
@@ -63,6 +68,9 @@ impl Indexer {
     ) -> Result<u64, Error> {
         let engine = engine(py, name)?;
         let profile = given.over(&engine)?;
+        if profile.max_age != [None; 4] {
+            self.ages.store(true, Ordering::Relaxed);
+        }
         let decoder = made_by(&engine, self.index.config().block_size)?;
         let epoch = py.detach(|| match sender {
             Sender::Worker(worker) => self.index.register(worker, profile),
@@ -121,6 +129,21 @@ impl FromPyObject<'_, '_> for ChunkTokens {
             chunks[tier as usize] = chunk_tokens(&tokens, tier)?;
         }
         Ok(Self(chunks))
+    }
+}
+
+/// Limits of age by tier, in seconds.
+pub(crate) struct MaxAge(pub(crate) PerTier<Option<f64>>);
+
+impl FromPyObject<'_, '_> for MaxAge {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let mut limits = [None; 4];
+        for (name, seconds) in items(&object)? {
+            limits[tier(&name)? as usize] = Some(seconds.extract()?);
+        }
+        Ok(Self(limits))
     }
 }
 

@@ -30,8 +30,11 @@ impl Writer {
             if report.status == Status::Duplicate {
                 self.refuse(prepared, Reason::Duplicate, &mut report);
             } else {
+                self.now = origin.now;
+                self.end_aged(holder, origin.now);
                 self.apply_events(holder, prepared, &mut report);
             }
+            self.note_batch(holder, &prepared.batch, &report);
         }
         self.totals.add(&report);
         report

@@ -89,6 +89,9 @@ impl Writer {
         if numbered.is_some() && lora.is_none() {
             return report.ignore(Reason::LoraId, hashes);
         }
+        let count = hashes as usize;
+        self.note_store(holder, tier, store, count);
+        self.note_age(holder, tier, &batch.names[store.names.clone()][..count]);
         let target = self.target(holder, group, &profile, tier);
         let given = Given::by(&profile, lora, salt_of(batch, store));
         let computed = store.parent.is_none() && profile.computes_names(tier) && group == MAIN;
@@ -262,8 +265,7 @@ impl Writer {
             names = rest;
             let mut removed = false;
             for &tier in tiers {
-                removed |= self.take_waiting(holder, group, tier, *name)
-                    || self.release(holder, group, tier, *name);
+                removed |= self.take_copy(holder, group, tier, *name);
             }
             if removed {
                 report.removed += 1;

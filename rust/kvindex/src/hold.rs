@@ -261,6 +261,7 @@ impl Writer {
     pub(crate) fn drop_tier(&mut self, holder: u32, tier: Tier) {
         let held = self.holders.get_mut(holder);
         held.held[tier as usize] = 0;
+        held.ages[tier as usize] = None;
         let members = std::mem::take(&mut held.members[tier as usize]);
         let others = held.groups.take_members(tier);
         for slot in members.into_iter().chain(others) {

@@ -3,12 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::age::Ages;
 use crate::event::{Name, Tier};
 use crate::found::PoolState;
 use crate::group::{GroupId, Groups};
 use crate::member::Role;
 use crate::mix::MixMap;
 use crate::profile::{Kind, PerTier, Profile};
+use crate::symptoms::Evidence;
 
 /// Who sends events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub(crate) struct Holder {
     pub(crate) members: PerTier<Vec<Slot>>,
     /// Distinct blocks held of the main group.
     pub(crate) held: PerTier<u64>,
+    /// When it was stored, where age is limited.
+    pub(crate) ages: PerTier<Option<Box<Ages>>>,
     pub(crate) groups: Groups,
     pub(crate) cursors: HashMap<Box<str>, u64>,
     /// The number of the last batch of any source.
@@ -74,6 +78,7 @@ pub(crate) struct Holder {
     /// Batches seen before, in a row.
     pub(crate) duplicates: u64,
     pub(crate) waiting: Waiting,
+    pub(crate) evidence: Evidence,
 }
 
 impl Holder {
@@ -85,11 +90,23 @@ impl Holder {
             profile,
             members: PerTier::default(),
             held: [0; 4],
+            ages: PerTier::default(),
             groups: Groups::default(),
             cursors: HashMap::new(),
             seq: None,
             duplicates: 0,
             waiting: Waiting::default(),
+            evidence: Evidence::default(),
+        }
+    }
+
+    /// Reads later events by another profile. What was stored on a tier that has no
+    /// limit of age now has none.
+    fn read_as(&mut self, profile: &Arc<Profile>, batches: u64) {
+        self.evidence = Evidence::since(batches);
+        self.profile = profile.clone();
+        for (ages, limit) in self.ages.iter_mut().zip(profile.max_age) {
+            ages.take_if(|_| limit.is_none());
         }
     }
 
@@ -150,6 +167,8 @@ pub(crate) struct Party {
     /// The epoch that `register` gave; `None` for one that never was.
     pub(crate) epoch: Option<u64>,
     pub(crate) profile: Arc<Profile>,
+    /// How many batches of anybody there were when it was registered.
+    pub(crate) since: u64,
     /// Its ranks and their holders, ascending by rank.
     pub(crate) ranks: Vec<(u32, u32)>,
 }
@@ -159,6 +178,7 @@ impl Party {
         Self {
             epoch: None,
             profile,
+            since: 0,
             ranks: Vec::new(),
         }
     }
@@ -208,6 +228,12 @@ impl Holders {
     /// How many workers and pools there are.
     pub(crate) fn parties(&self) -> (u64, u64) {
         (self.workers.len() as u64, self.pools.len() as u64)
+    }
+
+    /// Registered workers of which no rank is known.
+    pub(crate) fn without_ranks(&self) -> impl Iterator<Item = (&Arc<str>, &Party)> {
+        let workers = self.workers.iter();
+        workers.filter(|(_, party)| party.ranks.is_empty())
     }
 
     /// A worker or a pool.
@@ -266,14 +292,16 @@ impl Holders {
         (holder, true)
     }
 
-    /// Sets a worker's or a pool's profile; returns its epoch.
-    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile) -> u64 {
+    /// Sets a worker's or a pool's profile, after so many batches of anybody;
+    /// returns its epoch.
+    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile, batches: u64) -> u64 {
         let (profile, next) = (Arc::new(profile), self.epochs + 1);
         let (_, party) = self.party_mut(sender, &profile);
         party.profile = profile.clone();
+        party.since = batches;
         let (epoch, ranks) = (*party.epoch.get_or_insert(next), party.ranks.clone());
         for (_, holder) in ranks {
-            self.get_mut(holder).profile = profile.clone();
+            self.get_mut(holder).read_as(&profile, batches);
         }
         self.epochs = self.epochs.max(epoch);
         epoch

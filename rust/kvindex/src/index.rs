@@ -46,6 +46,8 @@ pub struct Origin<'a> {
     pub seq: Option<u64>,
     /// The sender's epoch, as `register` or `register_pool` returned it.
     pub epoch: Option<u64>,
+    /// When it came; matters only where age is limited.
+    pub now: Moment,
 }
 
 /// An exact index of who holds which prefix on which tier.
@@ -148,7 +150,7 @@ impl Index {
     pub fn register(&self, worker: &str, profile: Profile) -> Result<u64, RegisterError> {
         profile.check(self.config.block_size, MAX_UNIT)?;
         let mut writer = self.write()?;
-        let epoch = writer.holders.register(Sender::Worker(worker), profile);
+        let epoch = writer.register(Sender::Worker(worker), profile);
         writer.publish();
         Ok(epoch)
     }
@@ -161,7 +163,7 @@ impl Index {
     pub fn register_pool(&self, pool: &str, profile: Profile) -> Result<u64, RegisterError> {
         profile.check(self.config.block_size, MAX_UNIT)?;
         let mut writer = self.write()?;
-        let epoch = writer.holders.register(Sender::Pool(pool), profile);
+        let epoch = writer.register(Sender::Pool(pool), profile);
         writer.enter(Sender::Pool(pool), 0);
         writer.publish();
         Ok(epoch)
@@ -214,14 +216,14 @@ impl Index {
         Ok(predicted)
     }
 
-    /// Ends predictions whose deadline is not after `now`; returns how many blocks
-    /// of holders that are.
+    /// Ends predictions whose deadline is not after `now`, and what is too old by
+    /// then where age is limited; returns how many blocks of holders that are.
     ///
     /// # Errors
     ///
     /// [`Forked`].
     pub fn expire(&self, now: Moment) -> Result<u64, Forked> {
-        Ok(self.write()?.predictions.expire(now))
+        Ok(self.write()?.expire(now))
     }
 
     /// Forgets a worker and ends its epoch; whether there was anything.
@@ -342,7 +344,7 @@ impl Index {
             predicted: writer.predictions.total(),
             runs: u64::from(writer.store.runs().0),
             names: (writer.store.places.len() + writer.pages.names()) as u64,
-            bytes: (bytes + writer.pages.bytes() + writer.members.bytes() + predicted_bytes) as u64,
+            bytes: (bytes + predicted_bytes + writer.side_bytes()) as u64,
             reserve: (reserve + predicted_reserve) as u64,
             totals: writer.totals.clone(),
         })

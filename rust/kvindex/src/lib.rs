@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod age;
 mod aliases;
 mod apply;
 mod arena;
@@ -62,6 +63,7 @@ mod roster;
 mod run;
 mod slots;
 mod store;
+mod symptoms;
 mod sync;
 mod tally;
 mod version;
@@ -78,3 +80,4 @@ pub use prepare::Prepared;
 pub use query::Walk;
 pub use report::{Report, Status, Totals};
 pub use roster::Names;
+pub use symptoms::{Evidence, Symptoms};

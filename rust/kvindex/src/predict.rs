@@ -31,14 +31,19 @@ use crate::store::{Piece, Store};
 use crate::sync::Ordering::Relaxed;
 use crate::writer::Writer;
 
-/// A moment, in seconds of a clock that the caller chose; not NaN.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A moment, in seconds of a clock that the caller chose; not NaN. 0 by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment(f64);
 
 impl Moment {
     /// A moment; `None` for NaN.
     pub fn new(seconds: f64) -> Option<Self> {
         (!seconds.is_nan()).then_some(Self(seconds + 0.0))
+    }
+
+    /// The moment so many seconds later.
+    pub(crate) fn after(self, seconds: f64) -> Self {
+        Self(self.0 + seconds)
     }
 }
 

@@ -58,7 +58,7 @@ impl Kind {
 }
 
 /// How one source's events are read. Immutable once it is registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Which kind of source.
     pub kind: Kind,
@@ -68,6 +68,9 @@ pub struct Profile {
     pub copies: PerTier<bool>,
     /// Tokens of one chunk on a tier; 0 = the tier has no chunks.
     pub chunk_tokens: PerTier<u32>,
+    /// Seconds after which what was stored on a tier ends, if it has not been stored
+    /// again; finite, above 0.
+    pub max_age: PerTier<Option<f64>>,
     /// Media besides the standard ones, in any case; they come first.
     pub media: Vec<(String, Tier)>,
     /// Whether a hash only ever means this holder's own blocks.
@@ -87,6 +90,7 @@ impl Profile {
             // FlexKV says at each insertion what was there before, too.
             copies: [true, kind != Kind::FlexKv, false, false],
             chunk_tokens: [0; 4],
+            max_age: [None; 4],
             media: Vec::new(),
             own_names: false,
             root: None,
@@ -94,13 +98,22 @@ impl Profile {
         }
     }
 
-    /// Checks that chunks are whole blocks, and at most `most` of them.
+    /// Checks that chunks are whole blocks, and at most `most` of them, and that
+    /// limits of age are.
     pub(crate) fn check(&self, block_size: u32, most: u64) -> Result<(), ConfigError> {
         for (tier, tokens) in Tier::ALL.into_iter().zip(self.chunk_tokens) {
             if !tokens.is_multiple_of(block_size) || u64::from(tokens / block_size) > most {
                 return Err(ConfigError(format!(
                     "chunk_tokens for {} must be a multiple of the block size \
                      {block_size} and at most {most} blocks, not {tokens}",
+                    tier.name()
+                )));
+            }
+        }
+        for (tier, limit) in Tier::ALL.into_iter().zip(self.max_age) {
+            if let Some(seconds) = limit.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
+                return Err(ConfigError(format!(
+                    "max_age for {} must be a finite number of seconds above 0, not {seconds}",
                     tier.name()
                 )));
             }

@@ -68,6 +68,17 @@ impl Writer {
         simple.then_some(slot.number)
     }
 
+    /// Takes one copy under a name, first of what waits; whether there was any.
+    pub(crate) fn take_copy(
+        &mut self,
+        holder: u32,
+        group: GroupId,
+        tier: Tier,
+        name: Name,
+    ) -> bool {
+        self.take_waiting(holder, group, tier, name) || self.release(holder, group, tier, name)
+    }
+
     /// Takes one copy of everything that a holder holds of a group on a tier under
     /// a name; whether there was anything.
     pub(crate) fn release(&mut self, holder: u32, group: GroupId, tier: Tier, name: Name) -> bool {

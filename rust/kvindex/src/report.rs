@@ -72,6 +72,11 @@ impl Totals {
         self.events[kind as usize][usize::from(!applied)] += 1;
     }
 
+    /// How many batches there were.
+    pub(crate) fn all_batches(&self) -> u64 {
+        self.batches.iter().sum()
+    }
+
     pub(crate) fn add(&mut self, report: &Report) {
         let kind = match report.status {
             Status::Ok => 0,

@@ -7,12 +7,13 @@ use crate::holder::{Holders, Sender, Slot, Waiting};
 use crate::member::Members;
 use crate::orphan::Orphans;
 use crate::pages::Pages;
-use crate::predict::Predictions;
+use crate::predict::{Moment, Predictions};
 use crate::profile::Profile;
 use crate::report::Totals;
 use crate::roster::{self, Roster};
 use crate::run::Shared;
 use crate::store::Store;
+use crate::symptoms::Evidence;
 use crate::sync::{Ordering, fence};
 
 /// Runs looked at after each batch while claims that ended are left: enough to
@@ -28,6 +29,8 @@ pub(crate) struct Writer {
     pub(crate) orphans: Orphans,
     pub(crate) pages: Pages,
     pub(crate) predictions: Predictions,
+    /// When the batch under way came.
+    pub(crate) now: Moment,
     /// Names that blocks were stored under since orphans were last looked at.
     pub(crate) announced: Vec<Name>,
     pub(crate) roster: Arc<Roster>,
@@ -58,6 +61,7 @@ impl Writer {
             orphans: Orphans::default(),
             pages: Pages::default(),
             predictions: Predictions::new(predicted),
+            now: Moment::default(),
             announced: Vec::new(),
             roster,
             totals: Totals::default(),
@@ -76,10 +80,18 @@ impl Writer {
         &self.holders.get(holder).profile
     }
 
+    /// Sets a worker's or a pool's profile; returns its epoch.
+    pub(crate) fn register(&mut self, sender: Sender<'_>, profile: Profile) -> u64 {
+        let batches = self.totals.all_batches();
+        self.holders.register(sender, profile, batches)
+    }
+
     /// The holder of that name, made where there is none.
     pub(crate) fn enter(&mut self, sender: Sender<'_>, rank: u32) -> u32 {
         let (holder, new) = self.holders.enter(sender, rank);
         if new {
+            let evidence = Evidence::since(self.totals.all_batches());
+            self.holders.get_mut(holder).evidence = evidence;
             let reuse = &self.store.shared.reuse;
             // ORDERING: Release pairs with the Acquire at the start of a query,
             // which then sees a roster without the number's former owner; the
@@ -125,6 +137,7 @@ impl Writer {
         holder.cursors.clear();
         holder.seq = None;
         holder.duplicates = 0;
+        holder.evidence = Evidence::since(self.totals.all_batches());
         self.sweep(SWEEP_RUNS);
         used
     }
@@ -185,6 +198,11 @@ impl Writer {
             self.sweep(SWEEP_RUNS + hashes.min(4096) as u32);
         }
         self.publish();
+    }
+
+    /// Bytes of memory outside of the structure, roughly.
+    pub(crate) fn side_bytes(&self) -> usize {
+        self.members.bytes() + self.pages.bytes() + self.age_bytes()
     }
 
     /// Publishes the totals that need no lock to be read.

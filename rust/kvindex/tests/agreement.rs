@@ -3,7 +3,7 @@
 mod common;
 
 use common::config;
-use common::ops::ops;
+use common::ops::strategy::ops;
 use common::play::run;
 use kvindex::Config;
 use proptest::prelude::*;

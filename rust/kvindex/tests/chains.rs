@@ -260,7 +260,7 @@ impl Both {
             }
             let depth = on.iter().take_while(|on| on[0] || on[1]).count();
             let device = on[..depth].iter().filter(|on| on[0]).count();
-            let expected = [device as u32, (depth - device) as u32, 0, 0, 0];
+            let expected = [device as u32, (depth - device) as u32, 0, 0, 0, 0];
             let row = found.get(&(format!("w{worker}"), 0)).copied();
             assert_eq!(
                 row.unwrap_or_default(),

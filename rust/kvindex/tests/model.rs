@@ -28,7 +28,7 @@ fn apply(both: &mut Both, worker: &str, said: impl Into<Said>) -> Report {
 fn tiers(both: &mut Both, worker: &str, tokens: &[u32]) -> [u32; 4] {
     let rows = both.find(tokens, "", "", Walked::Nearest);
     let row = rows.get(&(worker.into(), 0)).copied();
-    let [device, host, disk, external, _] = row.unwrap_or_default();
+    let [device, host, disk, external, ..] = row.unwrap_or_default();
     [device, host, disk, external]
 }
 
@@ -266,7 +266,7 @@ fn test_a_cascade_never_returns_to_a_nearer_tier() {
     apply(&mut both, "w", store([3], &[3]).below(2));
     assert_eq!(tiers(&mut both, "w", &[1, 2, 3]), [2, 1, 0, 0]);
     let rows = both.find(&[1, 2, 3], "", "", Walked::Cascade);
-    assert_eq!(rows[&("w".into(), 0)], [1, 1, 0, 0, 0]);
+    assert_eq!(rows[&("w".into(), 0)], [1, 1, 0, 0, 0, 0]);
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Line {
     }
 }
 
-type Rows = BTreeMap<(String, u32), [u32; 5]>;
+type Rows = BTreeMap<(String, u32), [u32; 6]>;
 
 /// A second store is a second copy on the first of these only.
 fn medium(random: &mut Random) -> &'static str {
@@ -173,7 +173,7 @@ fn check(line: &Line, rows: &Rows, settled: &[(&str, [u64; 2])]) {
         let on_device = device.min(line.shared);
         let on_host = (line.shared - on_device).min(host);
         let row = rows.get(&((*worker).to_owned(), 0)).copied();
-        let expected = [on_device as u32, on_host as u32, 0, 0, 0];
+        let expected = [on_device as u32, on_host as u32, 0, 0, 0, 0];
         assert_eq!(row.unwrap_or_default(), expected, "{worker}");
     }
     for ((worker, _), tiers) in rows {

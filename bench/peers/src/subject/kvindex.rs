@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use kvindex::event::{Batch, Event as KvEvent, Name, Remove, Store};
 use kvindex::profile::{Kind, Profile};
-use kvindex::{Blocks, Config, Found, Index, Options, Origin, Prepared, Sender, Walk};
+use kvindex::{Blocks, Config, Found, Index, Moment, Options, Origin, Prepared, Sender, Walk};
 
 use super::{Depth, Subject};
 use crate::workload::{Action, BLOCK_SIZE, Block, Event, tokens};
@@ -157,6 +157,7 @@ fn put(index: &Index, workers: &[String], (worker, prepared): &(u32, Prepared)) 
         source: "",
         seq: None,
         epoch: None,
+        now: Moment::default(),
     };
     index.apply(prepared, &origin).expect("no fork");
 }

@@ -8,7 +8,7 @@ use super::{explore, spawn};
 use crate::event::{Batch, Event, Name, Remove, Store};
 use crate::key::{BlockHasher, SEED, chain};
 use crate::profile::{Kind, Profile};
-use crate::{Blocks, Candidate, Config, Index, Options, Origin, Prepared, Sender, Walk};
+use crate::{Blocks, Candidate, Config, Index, Moment, Options, Origin, Prepared, Sender, Walk};
 
 const EVERYBODY: Options<'static> = Options {
     candidates: None,
@@ -91,6 +91,7 @@ fn apply(index: &Index, worker: &str, batch: &Prepared) {
         source: "",
         seq: None,
         epoch: None,
+        now: Moment::default(),
     };
     index.apply(batch, &origin).unwrap();
 }

@@ -6,7 +6,10 @@ use std::rc::Rc;
 use kvindex::event::{Batch, Name};
 use kvindex::key::namespace_seed;
 use kvindex::profile::Profile;
-use kvindex::{Blocks, Candidate, Config, Found, Index, Options, Origin, Report, Sender, Walk};
+use kvindex::{
+    Blocks, Candidate, Config, Found, Index, Moment, Options, Origin, Prediction, Report, Sender,
+    Walk,
+};
 
 use super::answer::{Prompt, Rows, Walked, chain_keys};
 use super::model::{Content, Key, Model, Path};
@@ -18,6 +21,8 @@ pub(crate) struct Both {
     pub(crate) index: Index,
     pub(crate) model: Model,
     walk: Walk,
+    /// Prompts whose blocks FlexKV has named.
+    pub(crate) flexkv: BTreeSet<Vec<u32>>,
     /// A worker that the model knows nothing of.
     pub(crate) stranger: &'static str,
 }
@@ -28,6 +33,7 @@ impl Both {
             index: Index::new(config).unwrap(),
             model: Model::new(config),
             walk: Walk::default(),
+            flexkv: BTreeSet::new(),
             stranger: "",
         }
     }
@@ -70,6 +76,24 @@ impl Both {
         };
         assert_eq!(used.unwrap(), self.model.reset(&key(sender, rank)));
         used.unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn predict(&mut self, key: &Key, prompt: &Prompt, prediction: Prediction) {
+        let blocks = Blocks::Tokens {
+            tokens: &prompt.tokens,
+            images: &prompt.images,
+            seed: namespace_seed(&prompt.lora, &prompt.salt),
+        };
+        let predicted = self.index.predict(&blocks, &key.0, key.1, prediction);
+        let expected = self.model.predict(key, prompt, prediction);
+        assert_eq!(predicted.unwrap(), expected);
+    }
+
+    #[track_caller]
+    pub(crate) fn expire(&mut self, now: f64) {
+        let ended = self.index.expire(Moment::new(now).unwrap()).unwrap();
+        assert_eq!(ended, self.model.expire(now));
     }
 
     /// Attaches a worker to a pool that is there.
@@ -119,11 +143,18 @@ impl Both {
                 self.check_prompt(&query, walked);
             }
         }
+        for tokens in self.flexkv.clone() {
+            for walked in [Walked::Nearest, Walked::Cascade] {
+                self.find(&tokens, "", "", walked);
+            }
+        }
         for path in self.ends() {
             if thorough {
                 self.check_names(&self.names(&path), Walked::Nearest);
                 self.check_names(&self.names(&path), Walked::Cascade);
-                self.check_explanation(&path);
+                if path[0].flexkv.is_none() {
+                    self.check_explanation(&path);
+                }
             }
         }
     }
@@ -139,6 +170,7 @@ impl Both {
         let pools = self.model.pool_states();
         let tiers = states.iter().map(|state| state.tiers);
         let tiers = tiers.chain(pools.iter().map(|state| state.tiers));
+        assert_eq!(totals.predicted, self.model.predicted());
         assert_eq!(totals.claims, tiers.flatten().sum::<u64>() + others);
         let orphans = states.iter().map(|state| state.orphans);
         let orphans = orphans.chain(pools.iter().map(|state| state.orphans));
@@ -160,7 +192,11 @@ impl Both {
     }
 
     fn queries(&self, thorough: bool) -> BTreeSet<Path> {
-        let ends = self.ends();
+        let mut ends = self.ends();
+        // Their keys are nothing that a caller could have.
+        ends.retain(|path| path[0].flexkv.is_none());
+        let predicted = self.model.holders.values();
+        ends.extend(predicted.flat_map(|own| own.predicted.keys().cloned()));
         let mut queries: BTreeSet<Path> = ends
             .iter()
             .filter(|path| {
@@ -191,7 +227,7 @@ impl Both {
             .find(&Blocks::Chain(&keys), &everybody, &mut self.walk);
         let (expected, found) = (self.model.find(path, walked), found.unwrap());
         assert_eq!(rows(&found), expected, "{walked:?} {path:?}");
-        let pools = (walked == Walked::Nearest).then(|| self.model.pool_depths(path));
+        let pools = (walked == Walked::Nearest).then(|| self.model.pool_depths(&[path.to_vec()]));
         assert_eq!(pools_of(&found), pools.unwrap_or_default(), "{path:?}");
         let candidates = self.candidates();
         let options = options(walked, Some(&candidates));
@@ -231,8 +267,9 @@ impl Both {
         assert_eq!(rows, expected, "{walked:?} {prompt:?}");
         if walked == Walked::Nearest {
             let size = self.model.config.block_size as usize;
-            let mut pools = self.model.pool_depths(&prompt.path(size, false));
-            for (pool, depth) in self.model.pool_depths(&prompt.path(size, true)) {
+            let [singles, pairs] = prompt.ways(size);
+            let mut pools = self.model.pool_depths(&singles);
+            for (pool, depth) in self.model.pool_depths(&pairs) {
                 let known = pools.get_mut(&pool).unwrap();
                 *known = depth.max(*known);
             }

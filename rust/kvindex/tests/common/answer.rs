@@ -6,12 +6,14 @@ use std::rc::Rc;
 use kvindex::event::{Name, Tier};
 use kvindex::key::{BlockHasher, Span, chain, namespace_seed};
 use kvindex::{Candidate, Explanation, HolderState, PoolState, Weights};
+use xxhash_rust::xxh64::xxh64;
 
 use super::model::{Content, Copies, Holder, Key, Model, Path};
 use super::parties::POOL;
+use super::rules::flexkv;
 
-/// Blocks on each tier, and in pools alone.
-pub(crate) type Counts = [u32; 5];
+/// Blocks on each tier, in pools alone, and only predicted.
+pub(crate) type Counts = [u32; 6];
 
 /// The blocks of the holders that have any.
 pub(crate) type Rows = BTreeMap<Key, Counts>;
@@ -40,6 +42,7 @@ impl Prompt {
         let alike = |block: &Rc<Content>| {
             (&block.lora, &block.salt, block.tokens.len())
                 == (&first.lora, &first.salt, first.tokens.len())
+                && block.flexkv.is_none()
         };
         if !path.iter().all(alike) {
             return None;
@@ -78,10 +81,30 @@ impl Prompt {
                 salt: self.salt.clone(),
                 tokens: self.tokens[start..start + block_size + more].to_vec(),
                 images,
+                flexkv: None,
             })
         };
         (0..count).map(block).collect()
     }
+
+    /// The prompt's blocks as they may be held, singles or pairs. Those of one way
+    /// count together; singles are also blocks that FlexKV names.
+    pub(crate) fn ways(&self, block_size: usize) -> [Vec<Path>; 2] {
+        let mut singles = vec![self.path(block_size, false)];
+        if self.lora.is_empty() && self.salt.is_empty() && self.images.is_empty() {
+            let names = flexkv_names(&self.tokens, block_size);
+            singles.push(names.into_iter().map(flexkv).collect());
+        }
+        [singles, vec![self.path(block_size, true)]]
+    }
+}
+
+/// What FlexKV calls the blocks of a prompt: a hash of all tokens up to their ends.
+pub(crate) fn flexkv_names(tokens: &[u32], block_size: usize) -> Vec<u64> {
+    let bytes = tokens.iter().map(|token| i64::from(*token).to_le_bytes());
+    let bytes: Vec<u8> = bytes.flatten().collect();
+    let ends = (1..=tokens.len() / block_size).map(|end| end * block_size * 8);
+    ends.map(|end| xxh64(&bytes[..end], 0)).collect()
 }
 
 /// The chain keys of a prefix.
@@ -98,7 +121,7 @@ pub(crate) fn chain_keys(path: &[Rc<Content>]) -> Vec<u64> {
 }
 
 pub(crate) fn score(counts: &Counts, weights: &Weights) -> f64 {
-    let terms = counts.iter().zip(weights);
+    let terms = counts.iter().zip(weights.iter().chain(&weights[..1]));
     terms.map(|(&n, weight)| f64::from(n) * weight).sum()
 }
 
@@ -124,28 +147,34 @@ impl Model {
     }
 
     /// The row of a worker's rank, whether or not it holds anything itself.
-    fn row(&self, key: &Key, path: &[Rc<Content>], walked: Walked) -> Counts {
+    fn row(&self, key: &Key, way: &[Path], walked: Walked) -> Counts {
+        let path = &way[0];
         let mut shared = vec![false; path.len()];
         for (_, pool) in self.reached(&key.0) {
-            for (shared, tiers) in shared.iter_mut().zip(credited(&pool.copies, path)) {
+            for (shared, tiers) in shared.iter_mut().zip(credited(&pool.copies, way)) {
                 *shared |= tiers.contains(&true);
             }
         }
-        count(&credited(self.copies(key), path), &shared, walked)
+        let holder = self.holders.get(key);
+        let predicted = (1..=path.len())
+            .map(|end| holder.is_some_and(|own| own.predicted.contains_key(&path[..end])));
+        let besides: Vec<_> = shared.into_iter().zip(predicted).collect();
+        count(&credited(self.copies(key), way), &besides, walked)
     }
 
     /// Who holds how many leading blocks of a prefix.
     pub(crate) fn find(&self, path: &[Rc<Content>], walked: Walked) -> Rows {
         let rows = self.keys();
-        let rows = rows.map(|key| (key.clone(), self.row(key, path, walked)));
+        let way = [path.to_vec()];
+        let rows = rows.map(|key| (key.clone(), self.row(key, &way, walked)));
         rows.filter(|(_, counts)| holds(counts)).collect()
     }
 
     /// How many leading blocks of a prefix each pool holds.
-    pub(crate) fn pool_depths(&self, path: &[Rc<Content>]) -> BTreeMap<String, u32> {
+    pub(crate) fn pool_depths(&self, way: &[Path]) -> BTreeMap<String, u32> {
         let pools = self.holders.iter().filter(|(key, _)| key.1 == POOL);
         let depth = |(key, pool): (&Key, &Holder)| {
-            let held = credited(&pool.copies, path);
+            let held = credited(&pool.copies, way);
             let held = held.iter().take_while(|tiers| tiers.contains(&true));
             (key.0.clone(), held.count() as u32)
         };
@@ -158,7 +187,7 @@ impl Model {
         worker: &str,
         path: &[Rc<Content>],
     ) -> BTreeMap<String, u32> {
-        let mut depths = self.pool_depths(path);
+        let mut depths = self.pool_depths(&[path.to_vec()]);
         depths.retain(|pool, _| self.reached(worker).any(|(key, _)| key.0 == *pool));
         depths
     }
@@ -166,9 +195,9 @@ impl Model {
     /// Who holds how many leading blocks of a prompt, by either kind of keys.
     pub(crate) fn find_prompt(&self, prompt: &Prompt, walked: Walked, weights: &Weights) -> Rows {
         let size = self.config.block_size as usize;
-        let paths = [false, true].map(|pairs| prompt.path(size, pairs));
+        let ways = prompt.ways(size);
         let rows = self.keys().filter_map(|key| {
-            let [one, two] = paths.each_ref().map(|path| self.row(key, path, walked));
+            let [one, two] = ways.each_ref().map(|way| self.row(key, way, walked));
             let rank = |counts: &Counts| (depth(counts), score(counts, weights));
             let best = if rank(&two) > rank(&one) { two } else { one };
             (holds(&one) || holds(&two)).then(|| (key.clone(), best))
@@ -190,7 +219,8 @@ impl Model {
             };
             let held: Vec<_> = names.iter().map(own).collect();
             let shared: Vec<_> = names.iter().map(pooled).collect();
-            (key.clone(), count(&held, &shared, walked))
+            let besides: Vec<_> = shared.into_iter().map(|shared| (shared, false)).collect();
+            (key.clone(), count(&held, &besides, walked))
         });
         rows.filter(|(_, counts)| holds(counts)).collect()
     }
@@ -203,10 +233,11 @@ impl Model {
         candidates: &[Candidate],
         weights: &Weights,
     ) -> Vec<(u32, Counts)> {
+        let way = [path.to_vec()];
         let row = |candidate: &Candidate| {
             let of = |rank: u32| {
                 let key = (candidate.worker.to_string(), rank);
-                (rank, self.row(&key, path, walked))
+                (rank, self.row(&key, &way, walked))
             };
             if let Some(rank) = candidate.rank {
                 return of(rank);
@@ -245,7 +276,7 @@ impl Model {
     /// The state of every worker's rank.
     pub(crate) fn states(&self) -> Vec<HolderState> {
         let states = self.keys().map(|key| HolderState {
-            predicted: 0,
+            predicted: self.holders[key].predicted.len() as u64,
             worker: key.0.as_str().into(),
             rank: key.1,
             tiers: self.held_on(key),
@@ -270,7 +301,7 @@ impl Model {
     }
 
     /// How many distinct blocks a holder has on each tier.
-    fn held_on(&self, key: &Key) -> [u64; 4] {
+    pub(super) fn held_on(&self, key: &Key) -> [u64; 4] {
         Tier::ALL.map(|tier| {
             let copies = self.copies(key).iter();
             let copies = copies.filter(|copies| copies.tier == tier);
@@ -287,16 +318,17 @@ impl Model {
 }
 
 /// For each block of a query the tiers on which it counts.
-fn credited(copies: &[Copies], path: &[Rc<Content>]) -> Vec<[bool; 4]> {
-    let mut credited = vec![[false; 4]; path.len()];
+fn credited(copies: &[Copies], way: &[Path]) -> Vec<[bool; 4]> {
+    let length = way[0].len();
+    let mut credited = vec![[false; 4]; length];
     // A unit is of no use to a query that does not have all of it.
     let whole = copies
         .iter()
-        .filter(|copies| path.starts_with(&copies.path));
+        .filter(|copies| way.iter().any(|path| path.starts_with(&copies.path)));
     let mut groups: BTreeMap<(Tier, u32), Vec<bool>> = BTreeMap::new();
     for copies in whole {
         let group = groups.entry((copies.tier, copies.chunk)).or_default();
-        group.resize(path.len(), false);
+        group.resize(length, false);
         for block in copies.blocks() {
             group[block.len() - 1] = true;
         }
@@ -312,13 +344,15 @@ fn credited(copies: &[Copies], path: &[Rc<Content>]) -> Vec<[bool; 4]> {
     credited
 }
 
-fn count(credited: &[[bool; 4]], shared: &[bool], walked: Walked) -> Counts {
-    let mut counts = [0; 5];
+/// `besides` says of each block whether a pool has it, and whether it is predicted.
+fn count(credited: &[[bool; 4]], besides: &[(bool, bool)], walked: Walked) -> Counts {
+    let mut counts = [0; 6];
     let mut lowest = 0;
-    for (tiers, shared) in credited.iter().zip(shared) {
+    for (tiers, &(shared, predicted)) in credited.iter().zip(besides) {
         let own = (lowest..4).find(|&tier| tiers[tier]);
-        let shared = (*shared && walked == Walked::Nearest).then_some(4);
-        let Some(tier) = own.or(shared) else {
+        let besides = [shared, predicted].into_iter().zip(4..);
+        let mut besides = besides.filter(|(has, _)| *has && walked == Walked::Nearest);
+        let Some(tier) = own.or_else(|| besides.next().map(|(_, place)| place)) else {
             break;
         };
         counts[tier] += 1;
@@ -329,9 +363,9 @@ fn count(credited: &[[bool; 4]], shared: &[bool], walked: Walked) -> Counts {
     counts
 }
 
-/// Whether any of a row's blocks is the holder's own.
+/// Whether any of a row's blocks is the holder's own, or predicted.
 fn holds(counts: &Counts) -> bool {
-    counts[..4].iter().any(|blocks| *blocks > 0)
+    counts[..4].iter().any(|blocks| *blocks > 0) || counts[5] > 0
 }
 
 fn depth(counts: &Counts) -> u32 {

@@ -11,11 +11,12 @@ pub(crate) mod play;
 pub(crate) mod race;
 mod rules;
 pub(crate) mod said;
+mod time;
 
 use std::collections::BTreeMap;
 
 use kvindex::event::Batch;
-use kvindex::{Config, Found, Index, Options, Origin, Report, Row, Sender};
+use kvindex::{Config, Found, Index, Moment, Options, Origin, Report, Row, Sender};
 
 /// The weights that queries have unless told otherwise.
 pub(crate) const WEIGHTS: kvindex::Weights = [1.0, 0.75, 0.25, 0.25, 0.5];
@@ -45,6 +46,7 @@ pub(crate) fn origin(worker: &str) -> Origin<'_> {
         source: "",
         seq: None,
         epoch: None,
+        now: Moment::default(),
     }
 }
 
@@ -54,16 +56,16 @@ pub(crate) fn apply(index: &Index, worker: &str, batch: Batch) -> Report {
     index.apply(&prepared, &origin(worker)).unwrap()
 }
 
-/// A row's blocks by tier, and in pools alone.
-pub(crate) fn counts(row: &Row) -> [u32; 5] {
+/// A row's blocks by tier, in pools alone, and only predicted.
+pub(crate) fn counts(row: &Row) -> [u32; 6] {
     let [device, host, disk, external] = row.tiers();
-    let counts = [device, host, disk, external, row.shared()];
+    let counts = [device, host, disk, external, row.shared(), row.predicted()];
     assert_eq!(row.depth(), counts.iter().sum::<u32>());
     counts
 }
 
 /// An answer's rows by worker and rank.
-pub(crate) fn rows(found: &Found<'_>) -> BTreeMap<(String, u32), [u32; 5]> {
+pub(crate) fn rows(found: &Found<'_>) -> BTreeMap<(String, u32), [u32; 6]> {
     let mut rows = BTreeMap::new();
     for row in found.rows {
         let (worker, rank) = found.names.get(row.holder).expect("a holder's name");

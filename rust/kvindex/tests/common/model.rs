@@ -11,8 +11,10 @@ use kvindex::{Config, Origin, Report, Status};
 
 use super::parties::{POOL, Party, key, party};
 use super::rules::{
-    advance, check_names, contents, count, extended, given, ignore, main_removal, main_store,
+    advance, check_names, contents, count, extended, flexkv, given, ignore, main_removal,
+    main_store,
 };
+use super::time::{Ages, Predicted};
 
 /// What one block holds, and in which namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +24,8 @@ pub(crate) struct Content {
     /// For pairs one more than a block has.
     pub(crate) tokens: Vec<u32>,
     pub(crate) images: Vec<u64>,
+    /// Of a block that FlexKV names there is nothing else.
+    pub(crate) flexkv: Option<u64>,
 }
 
 /// A block: everything up to and including it.
@@ -65,6 +69,8 @@ pub(crate) struct Holder {
     pub(super) cursors: BTreeMap<String, u64>,
     pub(crate) seq: Option<u64>,
     pub(crate) duplicates: u64,
+    pub(crate) predicted: Predicted,
+    pub(super) ages: [Ages; 4],
 }
 
 #[derive(Debug)]
@@ -129,6 +135,10 @@ pub(crate) struct Model {
     /// Stores that wait, the oldest first.
     pub(super) orphans: Vec<Item>,
     announced: Vec<Name>,
+    /// Predictions so far.
+    pub(super) calls: u64,
+    /// When the batch under way came.
+    pub(super) now: f64,
 }
 
 impl Model {
@@ -142,6 +152,8 @@ impl Model {
             bindings: Vec::new(),
             orphans: Vec::new(),
             announced: Vec::new(),
+            calls: 0,
+            now: 0.0,
         }
     }
 
@@ -187,17 +199,13 @@ impl Model {
             ignore(&mut report, Reason::Epoch, hashes);
             return report;
         }
-        let entry = Worker {
-            epoch: None,
-            profile: Profile::new(Kind::Auto),
-        };
-        self.workers.entry(party(origin.sender)).or_insert(entry);
-        let holder = self.holders.entry(key.clone()).or_default();
-        report.status = advance(holder, origin);
+        self.enter(&key);
+        report.status = advance(self.holders.get_mut(&key).unwrap(), origin);
         if report.status == Status::Duplicate {
             ignore(&mut report, Reason::Duplicate, hashes);
             return report;
         }
+        self.end_old(&key, self.now);
         self.apply_events(&key, batch, &mut report);
         report
     }
@@ -221,6 +229,12 @@ impl Model {
                     let kept = |tier: Tier| !tiers[tier as usize];
                     let holder = self.holders.get_mut(key).unwrap();
                     holder.copies.retain(|copies| kept(copies.tier));
+                    for tier in Tier::ALL.into_iter().filter(|tier| !kept(*tier)) {
+                        holder.ages[tier as usize].clear();
+                    }
+                    if !kept(Tier::Device) {
+                        holder.predicted.clear();
+                    }
                     self.orphans
                         .retain(|item| item.holder != *key || kept(item.tier));
                     self.forget();
@@ -260,6 +274,7 @@ impl Model {
             (None, Some(id)) => Some(profile.lora_name(id).ok_or(Reason::LoraId)?.to_owned()),
             (None, None) => None,
         };
+        self.note_age(key, tier, names);
         let whole = size.is_multiple_of(block).then_some(size / block);
         let unit = whole.and_then(|blocks| u16::try_from(blocks).ok());
         let unit = usize::from(unit.unwrap_or(0));
@@ -272,6 +287,14 @@ impl Model {
         if store.tokens.is_empty() {
             if unit == 0 && size > 0 {
                 return Err(Reason::BlockSize);
+            }
+            let computes = matches!(tier, Tier::Host | Tier::Disk) && store.parent.is_none();
+            if computes && profile.kind == Kind::FlexKv {
+                if size > 0 && unit != 1 {
+                    return Err(Reason::BlockSize);
+                }
+                self.put_prefix(key, tier, names, report);
+                return Ok(());
             }
             let given = given(&profile, lora, own_salt(0).or(salt));
             self.put_named(key, tier, unit, names, &given, report);
@@ -300,6 +323,16 @@ impl Model {
             report.stored += stored;
         }
         Ok(())
+    }
+
+    /// Stores a whole prefix whose names say what is in it.
+    fn put_prefix(&mut self, key: &Key, tier: Tier, names: &[Name], report: &mut Report) {
+        let mut path = Path::new();
+        for &name in names {
+            path.push(flexkv(name.low()));
+            self.hold(key, tier, &path, 1, name);
+            report.stored += 1;
+        }
     }
 
     fn put_named(
@@ -467,6 +500,17 @@ impl Model {
                 ignore(report, Reason::UnknownBlock, 1);
             }
         }
+    }
+
+    /// Drops what waits of a holder on a tier under some names.
+    pub(super) fn drop_waiting(&mut self, key: &Key, tier: Tier, names: &[u64]) {
+        let own = |item: &&mut Item| item.holder == *key && item.tier == tier;
+        for item in self.orphans.iter_mut().filter(own) {
+            for hash in &mut item.hashes {
+                hash.taken |= names.contains(&hash.name.low());
+            }
+        }
+        self.orphans.retain(|item| item.waiting() > 0);
     }
 
     fn take_waiting(&mut self, key: &Key, tier: Tier, name: Name) -> bool {

@@ -1,14 +1,14 @@
-//! Random operations over tiny alphabets, as plain values that shrink well.
+//! Operations over tiny alphabets, as plain values that shrink well.
 
 pub(crate) mod bytes;
+pub(crate) mod strategy;
 
 use kvindex::Sender;
 use kvindex::event::{GroupKind, Image, Name, Reason, Tier};
 use kvindex::key::hash_bytes;
 use kvindex::profile::{Kind, Profile};
-use proptest::collection::vec;
-use proptest::prelude::*;
 
+use super::answer::flexkv_names;
 use super::model::Model;
 use super::parties::key;
 use super::said::{Removed, Said, Stored};
@@ -24,8 +24,23 @@ pub(crate) enum Op {
     Attach(&'static str, &'static str),
     Detach(&'static str, &'static str),
     Clear,
+    Predict(Predicted),
+    /// By this time.
+    Expire(u32),
     /// Look at totals, which finishes what clears left to do.
     Totals,
+}
+
+/// A prompt for which a worker was chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Predicted {
+    pub(crate) worker: usize,
+    pub(crate) rank: u32,
+    pub(crate) letters: Vec<u32>,
+    pub(crate) space: usize,
+    pub(crate) now: u32,
+    pub(crate) ttl: u32,
+    pub(crate) capacity: Option<u32>,
 }
 
 /// A batch on its way.
@@ -39,6 +54,7 @@ pub(crate) struct Sent {
     pub(crate) seq: Option<u64>,
     /// 0 = none, 1 = the worker's own, others are stale.
     pub(crate) epoch: u64,
+    pub(crate) now: u32,
     pub(crate) events: Vec<Told>,
 }
 
@@ -123,9 +139,14 @@ pub(crate) struct RemoveText {
     odd: OddText,
 }
 
-const SPACES: [(&str, &str); 5] = [("", ""), ("x", ""), ("", "s"), ("x", "s"), ("", "z")];
+pub(crate) const SPACES: [(&str, &str); 5] =
+    [("", ""), ("x", ""), ("", "s"), ("x", "s"), ("", "z")];
 /// How many profiles there are.
-const PROFILES: usize = 7;
+const PROFILES: usize = 9;
+/// The dialect in which names on host and disk are FlexKV's.
+const FLEXKV: u64 = 8;
+/// And the profile that reads them so.
+const FLEXKV_PROFILE: usize = 7;
 const WORKERS: [&str; 3] = ["w0", "w1", "w2"];
 /// One is called like a worker.
 const POOLS: [&str; 2] = ["p0", "w1"];
@@ -164,10 +185,16 @@ pub(crate) fn profile(number: usize, block_size: u32) -> Profile {
             copies: [true; 4],
             ..vllm
         },
-        _ => Profile {
+        6 => Profile {
             own_names: true,
             chunk_tokens: [2 * block_size; 4],
             ..sglang
+        },
+        FLEXKV_PROFILE => Profile::new(Kind::FlexKv),
+        _ => Profile {
+            max_age: [Some(4.0), Some(2.0), Some(3.0), None],
+            clears: Some([true, true, false, false]),
+            ..vllm
         },
     }
 }
@@ -198,15 +225,44 @@ fn name(base: u64, letters: &[u32], space: usize, dialect: u64) -> Name {
 }
 
 impl ChainText {
-    fn name(&self, blocks: usize) -> Name {
+    fn name(&self, blocks: usize, block_size: usize) -> Name {
+        if self.dialect == FLEXKV {
+            let tokens = tokens(&self.letters[..blocks], block_size);
+            let names = flexkv_names(&tokens, block_size);
+            return Name::from_integer(names[blocks - 1]);
+        }
         name(self.base, &self.letters[..blocks], self.space, self.dialect)
     }
 }
 
+/// The tokens of blocks.
+pub(crate) fn tokens(letters: &[u32], block_size: usize) -> Vec<u32> {
+    let block = |letter: &u32| {
+        let letter = *letter;
+        (0..block_size).map(move |i| letter + 10 * i as u32)
+    };
+    letters.iter().flat_map(block).collect()
+}
+
 impl StoreText {
+    /// Whether FlexKV says it, without tokens.
+    fn is_flexkv(&self) -> bool {
+        let medium = matches!(self.medium, Some("CPU" | "storage"));
+        self.chain.dialect == FLEXKV && medium
+    }
+
+    /// The prompt that FlexKV's names stand for.
+    pub(crate) fn prompt(&self, block_size: usize) -> Option<Vec<u32>> {
+        self.is_flexkv()
+            .then(|| tokens(&self.chain.letters, block_size))
+    }
+
     fn said(&self, model: &Model) -> Said {
         let block_size = model.config.block_size as usize;
         let (unit, mut above) = (self.unit, self.above.min(self.chain.letters.len() - 1));
+        if self.is_flexkv() {
+            above = 0;
+        }
         let mut below = None;
         if let ParentText::Held(number) = self.parent {
             let copies: Vec<_> = model.holders.values().flat_map(|h| &h.copies).collect();
@@ -217,7 +273,7 @@ impl StoreText {
         let mut chain = self.chain.clone();
         chain.letters.resize(above + hashes * unit, 0);
         chain.base = below.map_or(0, Name::low);
-        let names = (1..=hashes).map(|hash| chain.name(above + hash * unit));
+        let names = (1..=hashes).map(|hash| chain.name(above + hash * unit, block_size));
         let mut stored = Stored {
             names: names.collect(),
             pairs: self.pairs,
@@ -227,7 +283,7 @@ impl StoreText {
         };
         stored.tokens = self.tokens(&chain.letters[above..], hashes, block_size);
         stored.parent = match self.parent {
-            ParentText::True if above > 0 => Some(chain.name(above)),
+            ParentText::True if above > 0 => Some(chain.name(above, block_size)),
             ParentText::True | ParentText::Root => None,
             ParentText::Held(_) => below,
             ParentText::Unknown => Some(Name::from_integer(404)),
@@ -249,12 +305,11 @@ impl StoreText {
     fn tokens(&self, letters: &[u32], hashes: usize, block_size: usize) -> Vec<u32> {
         let blocks = match self.tokens {
             TokensText::None => return Vec::new(),
+            _ if self.is_flexkv() => return Vec::new(),
             TokensText::TooFew => (hashes - 1) * self.unit,
             _ => hashes * self.unit,
         };
-        let letters = &letters[..blocks];
-        let block = |letter: u32| (0..block_size).map(move |i| letter + 10 * i as u32);
-        let mut tokens: Vec<u32> = letters.iter().flat_map(|letter| block(*letter)).collect();
+        let mut tokens = tokens(&letters[..blocks], block_size);
         if matches!(self.tokens, TokensText::Partial) {
             tokens.pop();
         }
@@ -298,12 +353,12 @@ impl StoreText {
 }
 
 impl RemoveText {
-    fn said(&self) -> Said {
+    fn said(&self, block_size: usize) -> Said {
         let blocks = self.chain.letters.len();
         let above = self.above.min(blocks - 1);
         let mut removed = Removed {
             names: (above + 1..=blocks)
-                .map(|end| self.chain.name(end))
+                .map(|end| self.chain.name(end, block_size))
                 .collect(),
             medium: self.medium,
             ..Removed::default()
@@ -328,7 +383,7 @@ impl Sent {
                 None => Said::Removed(Removed::default()),
             },
             Told::Store(store) => store.said(model),
-            Told::Remove(remove) => remove.said(),
+            Told::Remove(remove) => remove.said(model.config.block_size as usize),
             Told::RemoveHeld(from, count) => self.remove_held(model, *from, *count),
             Told::Clear => Said::Cleared,
             Told::Unreadable(hashes) => Said::Unreadable(Reason::Malformed, *hashes),
@@ -351,197 +406,4 @@ impl Sent {
             ..Removed::default()
         })
     }
-}
-
-fn chain() -> impl Strategy<Value = ChainText> {
-    let letter = prop_oneof![12 => Just(0_u32), 3 => Just(1), 1 => Just(2)];
-    // Which of the case's namespaces and dialects.
-    let (space, dialect) = (0..4_usize, 0..4_u64);
-    (vec(letter, 1..10), space, dialect).prop_map(|(letters, space, dialect)| ChainText {
-        base: 0,
-        letters,
-        space,
-        dialect,
-    })
-}
-
-fn medium() -> impl Strategy<Value = Option<&'static str>> {
-    prop_oneof![
-        6 => Just(None),
-        1 => Just(Some("gpu")),
-        4 => Just(Some("CPU")),
-        2 => Just(Some("storage")),
-        1 => Just(Some("External")),
-        1 => Just(Some("ramdisk")),
-    ]
-}
-
-fn group() -> impl Strategy<Value = OddText> {
-    let kind = prop_oneof![
-        Just(None),
-        Just(Some(GroupKind::Full)),
-        Just(Some(GroupKind::Other))
-    ];
-    (prop_oneof![Just(None), (0..3_u32).prop_map(Some)], kind)
-        .prop_map(|(group, kind)| OddText::Group(group, kind))
-}
-
-fn odd() -> impl Strategy<Value = OddText> {
-    let sizes = prop_oneof![
-        Just(Some(0)),
-        Just(Some(2)),
-        Just(Some(3)),
-        Just(Some(4)),
-        Just(Some(u64::MAX)),
-        Just(None),
-    ];
-    prop_oneof![
-        40 => Just(OddText::Plain),
-        3 => sizes.prop_map(OddText::Size),
-        1 => (6..8_i64).prop_map(OddText::LoraId),
-        2 => group(),
-        1 => Just(OddText::Remote),
-        1 => Just(OddText::ExtraKeys),
-        1 => Just(OddText::Twice),
-    ]
-}
-
-fn some<T: Clone + std::fmt::Debug>(
-    one_in: u32,
-    value: impl Strategy<Value = T>,
-) -> impl Strategy<Value = Option<T>> {
-    prop_oneof![one_in - 1 => Just(None), 1 => value.prop_map(Some)]
-}
-
-fn store() -> impl Strategy<Value = StoreText> {
-    let unit = prop_oneof![10 => Just(1_usize), 2 => Just(2), 2 => 3..6_usize];
-    let tokens = prop_oneof![
-        24 => Just(TokensText::Full),
-        5 => Just(TokensText::None),
-        1 => Just(TokensText::Partial),
-        1 => Just(TokensText::TooFew),
-    ];
-    let parent = prop_oneof![
-        30 => Just(ParentText::True),
-        12 => (0..60_usize).prop_map(ParentText::Held),
-        2 => Just(ParentText::Root),
-        1 => Just(ParentText::Unknown),
-        1 => Just(ParentText::Itself),
-    ];
-    let where_ = (
-        chain(),
-        prop_oneof![4 => Just(0_usize), 3 => 0..8_usize],
-        unit,
-        tokens,
-        parent,
-        medium(),
-    );
-    let what = (
-        prop_oneof![2 => Just(true), 1 => Just(false)],
-        some(3, 0..3_u32),
-        some(10, (0..3_u32, -1..5_i64)),
-        prop_oneof![12 => Just(false), 1 => Just(true)],
-        odd(),
-    );
-    (where_, what).prop_map(|((chain, above, unit, tokens, parent, medium), what)| {
-        let (spoken, salt_of, image, pairs, odd) = what;
-        StoreText {
-            chain,
-            above,
-            unit,
-            tokens,
-            parent,
-            medium,
-            spoken,
-            salt_of,
-            image,
-            pairs,
-            odd,
-        }
-    })
-}
-
-fn told() -> impl Strategy<Value = Told> {
-    let medium = prop_oneof![10 => medium(), 1 => Just(Some("nowhere"))];
-    let remove = (chain(), 0..9_usize, medium, odd()).prop_map(|(chain, above, medium, odd)| {
-        Told::Remove(RemoveText {
-            chain,
-            above,
-            medium,
-            odd,
-        })
-    });
-    prop_oneof![
-        30 => store().prop_map(Told::Store),
-        6 => remove,
-        8 => (0..40_usize, 1..4_usize).prop_map(|(from, count)| Told::RemoveHeld(from, count)),
-        6 => (0..12_usize).prop_map(Told::Again),
-        1 => Just(Told::Clear),
-        1 => (0..3_u64).prop_map(Told::Unreadable),
-    ]
-}
-
-fn senders() -> impl Strategy<Value = usize> {
-    prop_oneof![5 => 0..WORKERS.len(), 2 => WORKERS.len()..SENDERS]
-}
-
-fn sent() -> impl Strategy<Value = Sent> {
-    let who = (
-        senders(),
-        prop_oneof![4 => Just(0_u32), 1 => Just(1)],
-        any::<bool>(),
-    );
-    let seq = some(8, 0..12_u64);
-    let epoch = prop_oneof![30 => Just(0_u64), 5 => Just(1), 1 => Just(9)];
-    let source = prop_oneof![3 => Just(""), 1 => Just("other")];
-    (who, source, seq, epoch, vec(told(), 1..5)).prop_map(|(who, source, seq, epoch, events)| {
-        let (sender, rank, ranked) = who;
-        Sent {
-            sender,
-            rank,
-            ranked,
-            source,
-            seq,
-            epoch,
-            events,
-        }
-    })
-}
-
-/// Operations, few of which forget much, over some namespaces and dialects.
-pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let registered = (senders(), 0..PROFILES);
-    let pair = (
-        prop::sample::select(&WORKERS[..]),
-        prop::sample::select(&POOLS[..]),
-    );
-    let detached = pair.clone();
-    let op = prop_oneof![
-        60 => sent().prop_map(Op::Batch),
-        4 => registered.prop_map(|(sender, profile)| Op::Register(sender, profile)),
-        2 => senders().prop_map(Op::Remove),
-        1 => (senders(), 0..2_u32).prop_map(|(sender, rank)| Op::Reset(sender, rank)),
-        2 => pair.prop_map(|(worker, pool)| Op::Attach(worker, pool)),
-        1 => detached.prop_map(|(worker, pool)| Op::Detach(worker, pool)),
-        1 => Just(Op::Clear),
-        4 => Just(Op::Totals),
-    ];
-    let dialect = prop_oneof![4 => Just(0_u64), 1 => Just(1), 4 => Just(2), 3 => 3..8_u64];
-    let pool = (vec(0..SPACES.len(), 1..4), vec(dialect, 1..4));
-    (pool, vec(op, 1..40)).prop_map(|((spaces, dialects), mut ops)| {
-        let batches = ops.iter_mut().filter_map(|op| match op {
-            Op::Batch(sent) => Some(sent),
-            _ => None,
-        });
-        for told in batches.flat_map(|sent| &mut sent.events) {
-            let chain = match told {
-                Told::Store(store) => &mut store.chain,
-                Told::Remove(remove) => &mut remove.chain,
-                _ => continue,
-            };
-            chain.space = spaces[chain.space % spaces.len()];
-            chain.dialect = dialects[chain.dialect as usize % dialects.len()];
-        }
-        ops
-    })
 }

@@ -1,7 +1,7 @@
 //! The model's workers and pools: registered, reset, removed.
 
 use kvindex::Sender;
-use kvindex::profile::Profile;
+use kvindex::profile::{Kind, Profile};
 
 use super::model::{Key, Model, Worker};
 
@@ -39,10 +39,22 @@ impl Model {
             profile,
         };
         self.workers.insert(party(sender), entry);
+        self.forget_ages(sender.name(), sender.is_pool());
         if let Sender::Pool(_) = sender {
             self.holders.entry(key(sender, 0)).or_default();
         }
         epoch
+    }
+
+    /// Makes a holder where there is none.
+    pub(super) fn enter(&mut self, key: &Key) {
+        let entry = Worker {
+            epoch: None,
+            profile: Profile::new(Kind::Auto),
+        };
+        let party = (key.0.clone(), key.1 == POOL);
+        self.workers.entry(party).or_insert(entry);
+        self.holders.entry(key.clone()).or_default();
     }
 
     /// Forgets a worker or a pool; a worker is attached to nothing then.
@@ -79,7 +91,8 @@ impl Model {
         let before = std::mem::take(holder);
         self.orphans.retain(|orphan| orphan.holder != key);
         self.forget();
-        waited || !before.copies.is_empty() || before.seq.is_some()
+        let used = !before.copies.is_empty() || !before.predicted.is_empty();
+        waited || used || before.seq.is_some()
     }
 
     pub(crate) fn clear(&mut self) {

@@ -1,16 +1,24 @@
 //! Operations done to an index and to the model of it, compared after each.
 
-use kvindex::{Config, Origin};
+use kvindex::{Config, Moment, Origin, Prediction};
 
 use super::agree::Both;
+use super::answer::Prompt;
 use super::apply;
-use super::ops::{Op, SENDERS, Sent, profile, sender};
+use super::ops::{Op, Predicted, SENDERS, SPACES, Sent, Told, profile, sender, tokens};
+use super::parties::key;
 use super::said::{Said, batch, store};
 
 /// Runs that no operation touches: with them a clear is swept in several steps.
 const FILLER: u64 = 300;
 
 fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; SENDERS], before: &mut Vec<Said>) {
+    let size = both.model.config.block_size as usize;
+    for told in &sent.events {
+        if let Told::Store(store) = told {
+            both.flexkv.extend(store.prompt(size));
+        }
+    }
     let said = sent.said(&both.model, before);
     before.extend(said.iter().cloned());
     let mut batch = batch(said);
@@ -25,8 +33,30 @@ fn send(both: &mut Both, sent: &Sent, epochs: &[Option<u64>; SENDERS], before: &
             1 => epochs[sent.sender],
             stale => Some(stale * 1000),
         },
+        now: moment(sent.now),
     };
+    both.model.now = f64::from(sent.now);
     both.apply(batch, &origin);
+}
+
+fn moment(seconds: u32) -> Moment {
+    Moment::new(seconds.into()).expect("a number")
+}
+
+fn predict(both: &mut Both, op: &Predicted) {
+    let (lora, salt) = SPACES[op.space];
+    let prompt = Prompt {
+        tokens: tokens(&op.letters, both.model.config.block_size as usize),
+        images: Vec::new(),
+        lora: lora.into(),
+        salt: salt.into(),
+    };
+    let prediction = Prediction {
+        now: moment(op.now),
+        deadline: moment(op.now + op.ttl),
+        capacity: op.capacity,
+    };
+    both.predict(&key(sender(op.worker), op.rank), &prompt, prediction);
 }
 
 fn fill(both: &mut Both) {
@@ -70,6 +100,8 @@ pub(crate) fn run(config: Config, filled: bool, ops: &[Op]) {
                 both.model.clear();
             }
             Op::Clear => {}
+            Op::Predict(ref predicted) => predict(&mut both, predicted),
+            Op::Expire(now) => both.expire(now.into()),
             Op::Totals => both.check_totals(others),
         }
         both.check(false);
@@ -87,6 +119,7 @@ pub(crate) fn run(config: Config, filled: bool, ops: &[Op]) {
         stats.names,
         stats.claims,
         stats.orphans,
+        stats.predicted,
     );
-    assert_eq!(left, (0, 0, 0, 0, 0), "nothing is left");
+    assert_eq!(left, (0, 0, 0, 0, 0, 0), "nothing is left");
 }

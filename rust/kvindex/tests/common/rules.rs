@@ -31,6 +31,14 @@ pub(super) fn advance(holder: &mut Holder, origin: &Origin<'_>) -> Status {
     }
 }
 
+/// A block that FlexKV names.
+pub(super) fn flexkv(name: u64) -> Rc<Content> {
+    Rc::new(Content {
+        flexkv: Some(name),
+        ..Content::default()
+    })
+}
+
 /// What is wrong with a store's names.
 pub(super) fn check_names(names: &[Name], store: &Store) -> Result<(), Reason> {
     let parent = store.parent;
@@ -80,6 +88,7 @@ pub(super) fn extended(profile: &Profile, item: &Item, hash: &Hash, mut path: Pa
             salt: salt.clone(),
             tokens: tokens.clone(),
             images: images.clone(),
+            flexkv: None,
         }));
     }
     path

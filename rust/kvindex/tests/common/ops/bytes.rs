@@ -5,8 +5,8 @@ use kvindex::Config;
 use kvindex::event::GroupKind;
 
 use super::{
-    ChainText, OddText, Op, POOLS, PROFILES, ParentText, RemoveText, SENDERS, SPACES, Sent,
-    StoreText, TokensText, Told, WORKERS,
+    ChainText, FLEXKV, OddText, Op, POOLS, PROFILES, ParentText, Predicted, RemoveText, SENDERS,
+    SPACES, Sent, StoreText, TokensText, Told, WORKERS,
 };
 
 /// Operations of one input at most: the model's time grows faster than they do.
@@ -66,7 +66,7 @@ struct Pool {
 pub(crate) fn ops(bytes: &mut Bytes<'_>) -> Vec<Op> {
     let pool = Pool {
         spaces: [(); 3].map(|()| bytes.below(SPACES.len())),
-        dialects: [(); 3].map(|()| [0, 2, 1, 3, 4, 5, 6, 7][bytes.below(8)]),
+        dialects: [(); 3].map(|()| [0, 2, 1, 3, 4, 5, 6, 7, FLEXKV][bytes.below(9)]),
     };
     let mut ops = Vec::new();
     while !bytes.0.is_empty() && ops.len() < MOST {
@@ -89,7 +89,7 @@ fn pair(bytes: &mut Bytes<'_>) -> (&'static str, &'static str) {
 }
 
 fn op(bytes: &mut Bytes<'_>, pool: &Pool) -> Op {
-    match bytes.pick([14, 7, 4, 2, 14, 6, 3]) {
+    match bytes.pick([14, 7, 4, 2, 14, 6, 3, 12, 6]) {
         1 => Op::Register(sender(bytes), bytes.below(PROFILES)),
         2 => Op::Remove(sender(bytes)),
         3 => Op::Reset(sender(bytes), bytes.below(2) as u32),
@@ -103,6 +103,16 @@ fn op(bytes: &mut Bytes<'_>, pool: &Pool) -> Op {
             let (worker, pool) = pair(bytes);
             Op::Detach(worker, pool)
         }
+        8 => Op::Predict(Predicted {
+            worker: bytes.below(WORKERS.len()),
+            rank: bytes.pick([50]) as u32,
+            letters: chain(bytes, pool).letters,
+            space: pool.spaces[bytes.below(3)],
+            now: bytes.below(9) as u32,
+            ttl: bytes.below(6) as u32,
+            capacity: (bytes.pick([80]) == 1).then(|| bytes.below(6) as u32),
+        }),
+        9 => Op::Expire(bytes.below(12) as u32),
         _ => Op::Batch(sent(bytes, pool)),
     }
 }
@@ -115,6 +125,7 @@ fn sent(bytes: &mut Bytes<'_>, pool: &Pool) -> Sent {
         source: ["", "other"][bytes.pick([40])],
         seq: (bytes.pick([30]) == 1).then(|| bytes.below(12) as u64),
         epoch: [0, 1, 9][bytes.pick([35, 7])],
+        now: bytes.pick([20, 20, 20, 20]) as u32 * 2,
         events: (0..=bytes.below(4)).map(|_| told(bytes, pool)).collect(),
     }
 }

@@ -1,0 +1,82 @@
+"""What is wrong with how events arrive? Findings about a feed's sources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvindex.diagnosis import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvindex.diagnosis import Kind
+    from kvindex.feeds.state import SourceState
+
+ADVICE: dict[Kind, str] = {
+    "unreachable": (
+        "{endpoint}: no publisher there ({status}; {error}). Is the engine up, with "
+        "its events switched on (--kv-events-config), and the address reachable?"
+    ),
+    "silent": (
+        "{endpoint}: connected, but nothing came for {quiet} s while other sources "
+        "talk. It may be idle; or is the topic another?"
+    ),
+    "lost": (
+        "{endpoint}: batches are missing that no replay brought. Give the source a "
+        "replay endpoint, the engine larger buffer_steps, the feed a larger hwm."
+    ),
+    "replay": (
+        "{endpoint}: a replay was asked for and did not come to its end in time. Is "
+        "replay= the engine's replay_endpoint, and replay_timeout long enough?"
+    ),
+    "unreadable": (
+        "{endpoint}: messages could not be read ({error}). Is it a stream of KV events?"
+    ),
+    "rank": (
+        "{endpoint}: batches name rank {ranks} where the source says {rank}. Theirs "
+        "counts: set dp_rank= accordingly."
+    ),
+}
+"""What each kind means and what to set, in the order in which they are told."""
+
+
+def of_sources(
+    states: Sequence[SourceState], *, now: float, silence: float
+) -> list[Finding]:
+    """Return what is found of each source; `now` is in Unix seconds."""
+    latest = max((state.last_activity or 0.0 for state in states), default=0.0)
+    talking = now - latest < silence
+    findings = []
+    for state in states:
+        last = state.last_activity
+        quiet = int(silence if last is None else now - last)
+        others = [rank for rank in state.ranks if rank != state.dp_rank]
+        counts: dict[Kind, int] = {
+            "unreachable": int(state.status in {"connecting", "failed"}),
+            "silent": quiet
+            * (talking and state.status == "live" and quiet >= int(silence)),
+            "lost": state.lost,
+            "replay": state.replay_failures,
+            "unreadable": state.undecodable + state.malformed,
+            "rank": len(others),
+        }
+        words = {
+            "endpoint": state.endpoint,
+            "status": state.status,
+            "error": state.last_error,
+            "quiet": quiet,
+            "ranks": ", ".join(map(str, others)),
+            "rank": state.dp_rank,
+        }
+        findings += [
+            Finding(
+                kind=kind,
+                count=counts[kind],
+                advice=text.format_map(words),
+                worker=state.worker,
+                dp_rank=state.dp_rank,
+            )
+            for kind, text in ADVICE.items()
+            if counts[kind]
+        ]
+    return findings
