@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -127,6 +127,7 @@ class Router:
         self.predictions = predictions
         self._next_look = -math.inf
         self._role: Role = role
+        self._counts_blocks = role != "prefill"
         self._weights = index.weights
         self.set_workers(workers)
 
@@ -186,24 +187,19 @@ class Router:
         """
         fleet = self._fleet
         self._end_predictions(now)
-        found = self.index.match(
-            tokens,
-            lora_name=lora_name,
-            cache_salt=cache_salt,
-            mm=mm,
-            workers=fleet[1],
-            weights=(override.policy or self.policy).weights,
-        )
-        local_keys: Integers = ()
-        if self._role != "prefill" or self.predictions is not None:
-            local_keys = kvindex.block_keys(
-                tokens,
-                block_size=self.index.block_size,
-                lora_name=lora_name,
-                cache_salt=cache_salt,
-                mm=mm,
-            )
-        prompt = _Prompt(found, local_keys, len(cast("Sized", tokens)), request)
+        query: dict[str, Any] = {
+            "lora_name": lora_name,
+            "cache_salt": cache_salt,
+            "mm": mm,
+            "workers": fleet[1],
+            "weights": (override.policy or self.policy).weights,
+        }
+        keys: Integers = ()
+        if self._counts_blocks or self.predictions is not None:
+            found, keys = self.index.match_with_keys(tokens, **query)
+        else:
+            found = self.index.match(tokens, **query)
+        prompt = _Prompt(found, keys, len(cast("Sized", tokens)), request)
         return self._decide(prompt, fleet, only, override, now)
 
     def route_keys(
@@ -234,8 +230,9 @@ class Router:
         fleet = self._fleet
         self._end_predictions(now)
         weights = (override.policy or self.policy).weights
-        found = self.index.match_keys(local_keys, workers=fleet[1], weights=weights)
-        prompt = _Prompt(found, local_keys, prompt_tokens, request)
+        keys = kvindex.chain_keys(local_keys)
+        found = self.index.match_chain(keys, workers=fleet[1], weights=weights)
+        prompt = _Prompt(found, keys, prompt_tokens, request)
         return self._decide(prompt, fleet, only, override, now)
 
     def prefill_complete(
@@ -277,22 +274,21 @@ class Router:
         now: float | None,
     ) -> Decision:
         names, _, slots = fleet
-        tracked: Integers = () if self._role == "prefill" else prompt.local_keys
-        keys = kvindex.chain_keys(tracked)
+        keys: Integers = prompt.chain_keys if self._counts_blocks else ()
         policy = override.policy or self.policy
         with self.load.lock:
             self.load.expire(now)
             view = self._view(prompt, policy, self.load.columns(slots, keys))
             if override.preferred:
                 view = replace(view, preference=liking(names, override.preferred))
-            rows = np.arange(len(names))
+            rows = None
             limits = only.limits or self.limits
-            mask = only.eligible(view, names, prompt.found.dp_ranks, limits)
+            mask = only.eligible(view, names, prompt.found, limits)
             if mask is not None:
-                rows, view = rows[mask], view.where(mask)
+                rows, view = mask.nonzero()[0], view.where(mask)
             costs = policy.costs(view)
             chosen = self.selection.pick(costs, view.requests, override.temperature)
-            row = int(rows[chosen])
+            row = chosen if rows is None else int(rows[chosen])
             match = prompt.found[row]
             decision = Decision(
                 request=prompt.request or f"request-{next(NUMBERS)}",
@@ -317,7 +313,7 @@ class Router:
                 now=now,
             )
         if self.predictions is not None:
-            self.predictions.add(self.index, decision, prompt.local_keys, moment(now))
+            self.predictions.add(self.index, decision, prompt.chain_keys, moment(now))
         return decision
 
     def _end_predictions(self, now: float | None) -> None:
@@ -361,7 +357,7 @@ class _Prompt(NamedTuple):
     """What one decision is about."""
 
     found: kvindex.Matches
-    local_keys: Integers
+    chain_keys: Integers
     tokens: int
     request: str | None
 

@@ -556,7 +556,7 @@ impl Indexer {
 }
 
 impl Indexer {
-    fn query(
+    pub(crate) fn query(
         &self,
         workers: Option<Wanted>,
         weights: Option<&GivenWeights>,
