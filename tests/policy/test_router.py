@@ -95,6 +95,18 @@ def test_a_request_that_got_lost_stops_counting_in_time() -> None:
     assert len(load) == 2
 
 
+def test_a_choice_counts_nothing_until_it_begins() -> None:
+    router = Router(fleet({"w0": 4}), ["w0", "w1"])
+    decision = router.choose(PROMPT, request="mine")
+    assert decision.worker == "w0"
+    assert len(router.load) == 0
+    router.begin(decision)
+    assert router.load.workers()[0] == WorkerLoad("w0", None, 96, 10, 1)
+    with pytest.raises(kvindex.ConfigError, match="'mine' is running already"):
+        router.begin(decision)
+    assert router.done("mine")
+
+
 def test_a_policy_of_one_prompt_is_not_kept() -> None:
     index = fleet({"gpu": 5})
     store(index, "host", 6, "CPU")

@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import kvindex
     from kvindex.policy.filter import Candidate
+    from kvindex.policy.router import Integers
     from kvindex.policy.view import Counts, Floats, View
 
 
@@ -51,6 +52,7 @@ class Decision:
     row: kvindex.Match
     prefill_tokens: int
     prompt_tokens: int
+    _keys: Integers = field(repr=False)
     _found: kvindex.Matches = field(repr=False)
     _rows: Counts | None = field(repr=False)
     _view: View = field(repr=False)
