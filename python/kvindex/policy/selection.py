@@ -73,17 +73,14 @@ class Selection:
             temperature = self._temperature
         else:
             finite("temperature", temperature)
-        first = int(costs.argmin())
-        least = costs[first]
+        least = costs.min()
         if temperature > 0 and (spread := costs.max() - least) > 0:
             return self._softmax((costs - least) / (spread * temperature))
         best = (costs == least).nonzero()[0]
-        if len(best) == 1:
-            return first
-        if requests is not None and temperature == 0:
+        if requests is not None and temperature == 0 and len(best) > 1:
             running = requests[best]
             best = best[running == running.min()]
-        return int(self._random.choice(best))
+        return int(best[0] if len(best) == 1 else self._random.choice(best))
 
     def _softmax(self, scaled: Floats) -> int:
         sums = np.exp(-scaled).cumsum()
