@@ -142,12 +142,14 @@ impl Counts {
     /// Counts the claims of the query's first run; whether any got to its end.
     #[inline(never)]
     fn begin_rows(&mut self, shared: &Shared, words: &[u64], agreed: u16) -> bool {
-        if self.rows.len() < words.len() {
-            self.rows.resize(words.len(), Row::new(0, [0; 4]));
+        // There are rows where something is expected of their holders.
+        let before = self.count;
+        if self.rows.len() < before + words.len() {
+            self.rows.resize(before + words.len(), Row::new(0, [0; 4]));
         }
         // Fields are kept in locals: each write of a row might change them.
-        let (walk, mut count, mut left) = (self.walks, 0, false);
-        let (slots, mut rows) = (&mut self.slots[..], self.rows.iter_mut());
+        let (walk, mut count, mut left) = (self.walks, before as u32, false);
+        let (slots, mut rows) = (&mut self.slots[..], self.rows[before..].iter_mut());
         let (_, members) = shared.members.page(0);
         for (at, &word) in words.iter().enumerate() {
             let claim = Claim::unpack(word);
@@ -375,15 +377,11 @@ impl Counts {
         self.special == Special::All
     }
 
-    /// Has a holder's row counted from the copies of all claims where it does not
-    /// have so many blocks; whether it does not.
-    pub(crate) fn expect(&mut self, holder: u32, blocks: u32) -> bool {
-        let row = self.find_or_make(holder);
-        let Some(row) = row.filter(|&row| self.rows[row].depth() < blocks) else {
-            return false;
-        };
-        self.mark(row);
-        true
+    /// Has a holder's row counted from the copies of all claims.
+    pub(crate) fn expect(&mut self, holder: u32) {
+        if let Some(row) = self.find_or_make(holder) {
+            self.mark(row);
+        }
     }
 
     /// Has a row counted from the copies of all claims.

@@ -13,7 +13,7 @@
 //! - `holder` who says so? `place` where is the block of that name? `orphan`
 //!   and if the parent is unknown?
 //! - `run`, `head`, `claims` the structure; `store` and `cover` write it
-//! - `query` reads it; `arena` and `version` make that safe while it is written
+//! - `find` answers, `query` reads it; `arena` and `version` make that safe while it is written
 //! - `chains` beside all of it: which blocks do running requests use?
 #![forbid(unsafe_code)]
 
@@ -32,6 +32,7 @@ pub mod decode;
 pub mod error;
 pub mod event;
 mod explain;
+mod find;
 mod found;
 mod head;
 mod hold;

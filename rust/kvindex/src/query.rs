@@ -104,6 +104,7 @@ impl Walk {
 
     /// Walks the query that `keys` holds, and `others` by keys of another family,
     /// and counts its rows.
+    #[inline]
     pub(crate) fn run(
         &mut self,
         shared: &Shared,
@@ -123,11 +124,10 @@ impl Walk {
             exhaustive: how.exhaustive || others.is_some(),
             ..how
         };
-        self.walk(shared, keys, how_far)?;
-        if !how.pairs && self.expect() {
-            // Whoever is expected to hold more may hold what comes next.
-            self.walk(shared, keys, how_far)?;
+        if !(how.pairs || self.predicted.is_empty()) {
+            self.expect();
         }
+        self.walk(shared, keys, how_far)?;
         if let Some(others) = others {
             self.walk_others(shared, others)?;
         }
@@ -137,13 +137,12 @@ impl Walk {
         Ok(())
     }
 
-    /// Has rows counted from credits that predictions add to; whether any has.
-    fn expect(&mut self) -> bool {
-        let mut any = false;
-        for &(holder, blocks) in &self.predicted {
-            any |= self.counts.expect(holder, blocks);
+    /// Has rows counted from credits that predictions may add to.
+    #[cold]
+    fn expect(&mut self) {
+        for &(holder, _) in &self.predicted {
+            self.counts.expect(holder);
         }
-        any
     }
 
     /// Finds who is expected to hold any leading blocks.
@@ -241,6 +240,7 @@ impl Walk {
         }
     }
 
+    #[inline]
     fn walk(&mut self, shared: &Shared, keys: &mut Keys<'_>, how: How) -> Result<(), Forked> {
         let mut at = self.known() as usize;
         while let Some(segment) = self.next(shared, keys, at)? {
