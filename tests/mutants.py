@@ -32,7 +32,10 @@ SOURCES = (
 )
 NOT_SOURCES = shutil.ignore_patterns("target", "__pycache__", "*.so", ".*")
 # Tests by short names; everything else is what pytest is given.
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
+PYTEST = (
+    *("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
+    *("--hypothesis-profile", "mutants"),
+)
 EPISODES = ("-m", "tests.episodes", "--count", "1000", "--as-played")
 RUST = ("cargo", "test", "--release", "--locked", "--package", "kvindex")
 # Tests of all interleavings, by this and their module; loom needs builds of its own.

@@ -120,6 +120,21 @@ def test_a_policy_of_one_prompt_is_not_kept() -> None:
     assert workers == ["gpu", "host", "gpu"]
 
 
+def test_a_policy_of_one_prompt_decides_alone() -> None:
+    router = Router(fleet({"w0": 10}), ["w0", "w1"])
+    router.load.add("other", "w0")
+    assert router.choose(PROMPT).worker == "w0"
+    by_load = router.choose(PROMPT, override=Override(LeastLoaded()))
+    assert (by_load.worker, by_load.cost) == ("w1", 0.0)
+
+
+def test_what_is_loaded_from_further_away_counts_as_prefill_by_its_weight() -> None:
+    index = kvindex.Indexer(block_size=BLOCK)
+    store(index, "w0", 8, "CPU")
+    decision = Router(index, ["w0"]).route(PROMPT)
+    assert decision.prefill_tokens == 160 - 6 * BLOCK
+
+
 def test_a_temperature_of_one_prompt_spreads_it() -> None:
     router = Router(fleet({"w0": 10}), ["w0", "w1"], selection=Selection(seed=1))
     picked: Counter[str] = Counter()
