@@ -19,6 +19,7 @@ unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
 READY := .venv/.ready
 BUILT := .venv/.built
 PEER_READY := .venv/.peer-ready
+RAY_READY := .venv/.ray-ready
 SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find rust -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 
@@ -45,7 +46,7 @@ SUPPORTED := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11) or
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
 
-.PHONY: help demo test lint bench bench-report mutants loom stress asan corpus fuzz fmt clean toolchain
+.PHONY: help demo test lint bench bench-report ray mutants loom stress asan corpus fuzz fmt clean toolchain
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +78,9 @@ bench: $(BUILT) $(PEER_READY) ## Build, then measure, beside the peers where the
 	python -m pytest bench --benchmark-only --benchmark-quiet -q --figures target/bench/python.jsonl $(PYTEST_ARGS)
 	$(PEERS) --json target/bench/peers.jsonl $(PEERS_ARGS) > target/bench/peers.txt
 	python -m bench.table target/bench/*.jsonl
+
+ray: $(BUILT) $(RAY_READY) ## Install Ray Serve (0.5 GB), then test the example that runs in it
+	python -m pytest tests/test_ray_serve.py
 
 bench-report: $(READY) ## Show the figures of the last bench as plots on one page
 	python -m bench.report --out target/bench/report target/bench/*.jsonl
@@ -131,6 +135,10 @@ $(READY): requirements/dev.txt | toolchain
 $(PEER_READY): requirements/bench.txt $(READY)
 	if .venv/bin/python -m pip install --disable-pip-version-check --requirement requirements/bench.txt; \
 	then touch $@; else echo "The peer cannot be installed here: nothing is compared with it."; fi
+
+$(RAY_READY): requirements/ray.txt $(READY)
+	.venv/bin/python -m pip install --disable-pip-version-check --requirement requirements/ray.txt
+	touch $@
 
 $(BUILT): $(READY) $(SOURCES) | toolchain
 	maturin develop --release --locked

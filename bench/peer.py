@@ -7,6 +7,7 @@ tree, and waited for.
 """
 
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -44,6 +45,8 @@ class Peer:
 
 def load() -> Peer | None:
     """Import the peer; None where it is not installed."""
+    # Read on import: its log goes to the standard output.
+    os.environ.setdefault("DYN_LOG", "error")
     try:
         core = importlib.import_module("dynamo._core")
     except ImportError:

@@ -37,4 +37,7 @@ WRITTEN = Section(
 
 MEMORY = Section("memory a claim", "bytes")
 
-ROUTER = Section("a routing decision of `kvindex.policy`, and its end", "ns")
+ROUTER = Section("a decision over 256 workers, and its end", "ns")
+SELECTOR = Section(
+    "the same in turns with the peer's, which is given lists and cools the caches", "ns"
+)

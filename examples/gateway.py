@@ -6,7 +6,9 @@
 where an engine is w0=http://10.0.0.1:8000,tcp://10.0.0.1:5557,tcp://10.0.0.1:5657: its
 name, its HTTP address, where it publishes KV events, and where it answers replays,
 if it does. Prompts become tokens by an engine's own `/tokenize`
-(vLLM has it), so that the gateway needs neither tokenizer nor chat template.
+(vLLM has it), so that the gateway needs neither tokenizer nor chat template. With
+`--busy-tokens` an engine with more tokens than that to compute gets no more requests;
+where all have, requests wait in line.
 Answers are passed on as they come, streamed or whole; two headers say who answered
 and how many blocks of the prompt were cached there.
 """
@@ -14,6 +16,7 @@ and how many blocks of the prompt were cached there.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 from contextlib import asynccontextmanager
@@ -30,7 +33,13 @@ from starlette.routing import Route
 
 import kvindex
 from kvindex.feeds import Feed, Source
-from kvindex.policy import Decision, NoEligibleWorkerError, Predictions, Router
+from kvindex.policy import (
+    Decision,
+    Limits,
+    NoEligibleWorkerError,
+    Predictions,
+    Router,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -71,11 +80,23 @@ class Engine:
 class Gateway:
     """Proxies requests to the engine that is best for each."""
 
-    def __init__(self, engines: Sequence[Engine], block_size: int) -> None:
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        block_size: int,
+        busy_tokens: float | None = None,
+    ) -> None:
         """Know the engines; nothing is opened before the application starts."""
         self.engines = {engine.name: engine for engine in engines}
         self.index = kvindex.Indexer(block_size=block_size)
-        self.router = Router(self.index, list(self.engines), predictions=PREDICTIONS)
+        self.router = Router(
+            self.index,
+            list(self.engines),
+            limits=Limits(prefill_tokens=busy_tokens),
+            predictions=PREDICTIONS,
+        )
+        self.line = asyncio.Lock()
+        self.freed = asyncio.Event()
         self.feed = Feed(
             self.index,
             [
@@ -108,7 +129,7 @@ class Gateway:
         try:
             said = json.loads(body)
             tokens = await self.tokens(said)
-            decision = self.router.route(tokens)
+            decision = await self.decide(tokens)
         except NoEligibleWorkerError as error:
             return problem(503, str(error))
         except httpx.HTTPError as error:
@@ -121,7 +142,7 @@ class Gateway:
         try:
             answer = await self.client.send(upstream, stream=True)
         except httpx.HTTPError as error:
-            self.router.done(decision)
+            self.done(decision)
             return problem(502, f"{decision.worker} does not answer: {error}")
         told = {
             "x-kvindex-worker": decision.worker,
@@ -132,6 +153,26 @@ class Gateway:
             status_code=answer.status_code,
             headers=passed_on(answer.headers) | told,
         )
+
+    async def decide(self, tokens: memoryview) -> Decision:
+        """Choose an engine; while all are busy, wait in line for the first that is not.
+
+        Whoever waits is matched anew each time: caches change meanwhile.
+        """
+        async with self.line:
+            while True:
+                try:
+                    return self.router.route(tokens)
+                except NoEligibleWorkerError as error:
+                    if "busy" not in error.reasons:
+                        raise
+                self.freed.clear()
+                await self.freed.wait()
+
+    def done(self, decision: Decision) -> None:
+        """End a request, and wake up who waits."""
+        self.router.done(decision)
+        self.freed.set()
 
     async def tokens(self, said: Any) -> memoryview:  # noqa: ANN401 - any JSON
         """Let an engine make tokens of a prompt; the engines take turns."""
@@ -156,9 +197,10 @@ class Gateway:
                 # A streamed answer has an event for each token.
                 tokens += max(1, chunk.count(b"data:"))
                 self.router.produced(decision, tokens)
+                self.freed.set()
                 yield chunk
         finally:
-            self.router.done(decision)
+            self.done(decision)
             await answer.aclose()
 
 
@@ -179,10 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.gateway")
     parser.add_argument("--engine", action="append", type=Engine.of, required=True)
     parser.add_argument("--block-size", type=int, required=True)
+    parser.add_argument("--busy-tokens", type=float)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080)
     given = parser.parse_args(arguments)
-    gateway = Gateway(given.engine, given.block_size)
+    gateway = Gateway(given.engine, given.block_size, given.busy_tokens)
     uvicorn.run(gateway.app, host=given.host, port=given.port)
     return 0
 

@@ -1,8 +1,12 @@
 """Fixtures that all tests share."""
 
 import pytest
+from hypothesis import Phase, settings
 
 from tests.helpers import FORMS, Scene
+
+# For broken sources, which are to be noticed and not to be understood.
+settings.register_profile("mutants", phases=(Phase.explicit, Phase.generate))
 
 
 @pytest.fixture(params=FORMS)

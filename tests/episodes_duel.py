@@ -174,19 +174,21 @@ class Duel:
         self.index.clear()
 
     def predict(self, step: Predict) -> None:
-        """Predict a prompt's blocks, by its tokens or by their keys."""
+        """Predict a prompt's blocks, by its tokens or by keys of either kind."""
         options: Fields = {
             name: getattr(step, name)
             for name in ("worker", "dp_rank", "now", "ttl", "capacity")
         }
         space = options_of(step)
         expected = self.model.predict(step.tokens, **options, **space)
-        if step.now % 2:
+        size = self.model.block_size
+        keys = kvindex.block_keys(list(step.tokens), block_size=size, **space)
+        if step.now % 3 == 0:
             found = self.index.predict(list(step.tokens), **options, **space)
-        else:
-            size = self.model.block_size
-            keys = kvindex.block_keys(list(step.tokens), block_size=size, **space)
+        elif step.now % 3 == 1:
             found = self.index.predict_keys(keys, **options)
+        else:
+            found = self.index.predict_chain(kvindex.chain_keys(keys), **options)
         same("predict", expected, found)
 
     def expire(self, step: Expire) -> None:
@@ -266,12 +268,18 @@ def options_of(query: Prompt | Predict) -> Fields:
 
 
 def match(duel: Duel, query: Prompt) -> None:
-    """Compare `match`."""
+    """Compare `match` and `match_with_keys`."""
     options = options_of(query)
     expected = duel.model.match(query.tokens, **options)
-    found = duel.index.match(list(query.tokens), **options)
-    compare_rows(expected, found)
-    same("pools", duel.model.pool_depths(query.tokens, **options), found.pools)
+    pools = duel.model.pool_depths(query.tokens, **options)
+    tokens = list(query.tokens)
+    with_keys, chain = duel.index.match_with_keys(tokens, **options)
+    for found in (duel.index.match(tokens, **options), with_keys):
+        compare_rows(expected, found)
+        same("pools", pools, found.pools)
+    size = duel.model.block_size
+    keys = kvindex.block_keys(tokens, block_size=size, **options)
+    same("keys", kvindex.chain_keys(keys), chain)
     for row in expected:
         duel.seen["rows"] += 1
         for tier in ("device", "host", "disk", "external", "shared", "predicted"):

@@ -32,7 +32,10 @@ SOURCES = (
 )
 NOT_SOURCES = shutil.ignore_patterns("target", "__pycache__", "*.so", ".*")
 # Tests by short names; everything else is what pytest is given.
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
+PYTEST = (
+    *("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
+    *("--hypothesis-profile", "mutants"),
+)
 EPISODES = ("-m", "tests.episodes", "--count", "1000", "--as-played")
 RUST = ("cargo", "test", "--release", "--locked", "--package", "kvindex")
 # Tests of all interleavings, by this and their module; loom needs builds of its own.
@@ -77,6 +80,13 @@ class Mutant:
     caught_by: tuple[str, ...]
     tries: int = 1
 
+    @property
+    def is_built(self) -> bool:
+        """Whether it takes a build of the extension module."""
+        if all(name.startswith(LOOM) for name in self.caught_by):
+            return False
+        return not all(edit.file.endswith(".py") for edit in self.edits)
+
     def applied(self, root: Path) -> dict[Path, str]:
         """Return the files that are broken, and their broken texts."""
         texts: dict[Path, str] = {}
@@ -117,6 +127,8 @@ class Copy:
         """Copy the sources, with new times: what was built before is older."""
         self.tree = folder / "tree"
         self.wheels = folder / "wheels"
+        # Whether the extension module was built of broken sources.
+        self.broken = False
         shutil.rmtree(self.tree, ignore_errors=True)
         self.tree.mkdir(parents=True)
         for name in SOURCES:
@@ -231,7 +243,8 @@ def hunt(copy: Copy, mutant: Mutant) -> bool:
     try:
         for path, text in broken.items():
             path.write_text(text)
-        if not all(name.startswith(LOOM) for name in mutant.caught_by):
+        if mutant.is_built or copy.broken:
+            copy.broken = mutant.is_built
             built = copy.build()
             if built.code:
                 seconds = f"{built.seconds:.1f}"

@@ -320,6 +320,8 @@ def test_keys_and_chains_answer_as_tokens_do(scene: Scene) -> None:
                 by_tokens = scene.index.match(tokens(path), **options, **more)
                 assert scene.index.match_keys(local, **more) == by_tokens
                 assert scene.index.match_chain(chain, **more) == by_tokens
+                with_keys = scene.index.match_with_keys(tokens(path), **options, **more)
+                assert with_keys == (by_tokens, chain)
 
 
 def test_names_answer_for_holders_that_hold_them_under_those_names(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +44,9 @@ class Backend:
     def __init__(self, publisher: Publisher) -> None:
         """Hold nothing."""
         self.publisher = publisher
+        # Answers wait for this.
+        self.free = threading.Event()
+        self.free.set()
         self.held: set[int] = set()
         self.asked: list[dict[str, Any]] = []
         self.app = Starlette(
@@ -62,6 +68,7 @@ class Backend:
         self.asked.append(said)
         if said.get("model") == "unknown":
             return JSONResponse({"error": "no such model"}, status_code=404)
+        await asyncio.to_thread(self.free.wait)
         self.store(list(text_of(said).encode()))
         if not said.get("stream"):
             return JSONResponse({"choices": [{"text": "yes"}]})
@@ -98,7 +105,7 @@ def serving(app: Starlette) -> Iterator[str]:
 class Fleet:
     """Two engines behind a gateway."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, busy_tokens: float | None = None) -> None:
         """Start all three."""
         self.backends: dict[str, Backend] = {}
         engines = []
@@ -109,7 +116,7 @@ class Fleet:
             url = stack.enter_context(serving(backend.app))
             engines.append(Engine(name, url, publisher.endpoint, publisher.replay))
             self.backends[name] = backend
-        self.gateway = Gateway(engines, BLOCK)
+        self.gateway = Gateway(engines, BLOCK, busy_tokens)
         url = stack.enter_context(serving(self.gateway.app))
         self.client = stack.enter_context(httpx.Client(base_url=url, timeout=10.0))
         assert self.gateway.feed.wait()
@@ -143,6 +150,27 @@ def test_a_talk_goes_back_to_where_its_prefix_is(fleet: Fleet) -> None:
     assert len(backend.asked) == 4
     (row,) = fleet.gateway.index.match(list(SYSTEM.encode()), workers=[worker])
     assert row.device == blocks
+
+
+def test_who_finds_all_engines_busy_waits_in_line() -> None:
+    with ExitStack() as stack:
+        fleet = Fleet(stack, busy_tokens=0)
+        for backend in fleet.backends.values():
+            backend.free.clear()
+        threads = stack.enter_context(ThreadPoolExecutor(4))
+        texts = [f"{SYSTEM}{number}" for number in range(4)]
+        answers = []
+        for number, text in enumerate(texts):
+            answers.append(threads.submit(fleet.chat, text))
+            while len(fleet.gateway.router.load) < min(2, number + 1):
+                time.sleep(0.01)
+        time.sleep(0.2)
+        asked = [len(backend.asked) for backend in fleet.backends.values()]
+        assert asked == [1, 1]
+        for backend in fleet.backends.values():
+            backend.free.set()
+        assert [answer.result().status_code for answer in answers] == [200] * 4
+        assert len(fleet.gateway.router.load) == 0
 
 
 def test_answers_are_passed_on_as_they_are(fleet: Fleet) -> None:

@@ -58,12 +58,14 @@ Call = Callable[[kvindex.Indexer, Any], Any]
 TOKEN_CALLS: dict[str, Call] = {
     "match": lambda index, data: index.match(data),
     "match_many": lambda index, data: index.match_many([data]),
+    "match_with_keys": lambda index, data: index.match_with_keys(data),
     "explain": lambda index, data: index.explain(data, worker="w1"),
     "block_keys": lambda _, data: kvindex.block_keys(data, block_size=BLOCK),
 }
 KEY_CALLS: dict[str, Call] = {
     "match_keys": lambda index, data: index.match_keys(data),
     "match_chain": lambda index, data: index.match_chain(data),
+    "predict_chain": lambda index, data: index.predict_chain(data, worker="w1"),
     "chain_keys": lambda _, data: kvindex.chain_keys(data),
 }
 NAME_CALLS: dict[str, Call] = {

@@ -166,6 +166,19 @@ def test_queries_by_keys_do_not_see_computed_names(scene: Scene) -> None:
     assert len(scene.index.match_many([query("AB")])[0]) == 1
 
 
+def test_a_match_with_keys_sees_every_family_as_a_match_by_tokens_does(
+    scene: Scene,
+) -> None:
+    pairs = [[1, 2], [2, 3], [3, 4], [4, 5]]
+    scene.apply("w2", [kvindex.BlockStored([1], pairs)])
+    scene.apply("w1", [inserted("AB")])
+    for prompt, workers in (([1, 2, 3, 4, 5], ("w2",)), (tokens("AB"), ("w1",))):
+        found, keys = scene.index.match_with_keys(prompt)
+        assert found == scene.index.match(prompt)
+        assert found.workers == workers
+        assert len(keys) == len(prompt) // BLOCK
+
+
 def test_explain_sees_both_families(scene: Scene) -> None:
     scene.apply("w1", [scene.stored("AB"), inserted("ABC")])
     told = scene.index.explain(tokens("ABCD"), worker="w1")

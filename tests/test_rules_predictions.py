@@ -170,6 +170,9 @@ def test_keys_predict_as_tokens_do(scene: Scene) -> None:
     assert scene.index.predict_keys(keys, worker="w1", ttl=5.0, now=0.0) == 3
     assert scene.depths("ABC") == {"w1": 3}
     assert list(scene.index.match_keys(keys).predicted) == [3]
+    chain = kvindex.chain_keys(keys)
+    assert scene.index.predict_chain(chain, worker="w2", ttl=5.0, now=0.0) == 3
+    assert scene.depths("ABC") == {"w1": 3, "w2": 3}
 
 
 def test_a_partial_block_is_not_predicted(scene: Scene) -> None:

@@ -46,6 +46,7 @@ SIGNATURES = {
     " epoch=None, strict=False, now=None)",
     "match": f"(tokens, /, *, {SPACE}, {QUERY})",
     "match_many": f"(*, {SPACE}, {QUERY})",
+    "match_with_keys": f"(tokens, /, *, {SPACE}, {QUERY})",
     "match_keys": f"(local_keys, /, *, {QUERY})",
     "match_chain": f"(chain_keys, /, *, {QUERY})",
     "match_names": f"(engine_hashes, /, *, {QUERY})",

@@ -10,6 +10,7 @@ __all__ = [
     "DEBUG",
     "ApplyReport",
     "Candidates",
+    "Chains",
     "Indexer",
     "Match",
     "Matches",
@@ -104,6 +105,18 @@ class Indexer:
         weights: Mapping[str, float] | None = None,
         cascade: bool = False,
     ) -> Matches: ...
+    def match_with_keys(
+        self,
+        tokens: _Integers,
+        /,
+        *,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
+        mm: _Images | None = None,
+        workers: _Workers | None = None,
+        weights: Mapping[str, float] | None = None,
+        cascade: bool = False,
+    ) -> tuple[Matches, memoryview[int]]: ...
     def match_many(
         self,
         prompts: Sequence[_Integers],
@@ -206,6 +219,17 @@ class Indexer:
         now: float | None = None,
         capacity: int | None = None,
     ) -> int: ...
+    def predict_chain(
+        self,
+        chain_keys: Buffer | Sequence[int],
+        /,
+        *,
+        worker: str,
+        dp_rank: int = 0,
+        ttl: float = 120.0,
+        now: float | None = None,
+        capacity: int | None = None,
+    ) -> int: ...
     def expire(self, now: float | None = None) -> int: ...
     def diagnose(self, *, tiers: Sequence[str] | None = None) -> list[Finding]: ...
     def stats(self) -> dict[str, Any]: ...
@@ -230,6 +254,14 @@ class Candidates:
     def __iter__(self) -> Iterator[str | tuple[str, int]]: ...
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Chains:
+    def __new__(cls) -> Chains: ...
+    def __len__(self) -> int: ...
+    def add(self, chain_keys: _Integers, slot: int, /) -> tuple[int, int]: ...
+    def remove(self, number: int, /) -> int: ...
+    def shared(self, chain_keys: _Integers, slots: int, /) -> memoryview[int]: ...
 
 @final
 class Matches:

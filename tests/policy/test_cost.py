@@ -16,6 +16,8 @@ from kvindex.policy import Cost
 from tests.policy.views import view
 
 counts = st.integers(0, 100_000)
+# Seldom more than a prompt and a queue have, or all that is computed would be zero.
+held = st.integers(0, 200)
 numbers = st.floats(0, 20, allow_nan=False)
 
 
@@ -33,9 +35,7 @@ class Row:
     preference: float
 
 
-rows = st.builds(
-    Row, counts, counts, counts, counts, counts, counts, counts, st.floats(-3, 3)
-)
+rows = st.builds(Row, held, held, held, held, counts, counts, counts, st.floats(-3, 3))
 
 
 def plain(
@@ -77,10 +77,10 @@ def plain(
     st.lists(rows, min_size=1, max_size=6),
     st.builds(Cost, numbers, st.just(0.0) | numbers, numbers),
     st.fixed_dictionaries(
-        dict.fromkeys(("device", "host", "disk", "external"), numbers)
+        dict.fromkeys(("device", "host", "disk", "external"), st.floats(0, 2))
     ),
-    st.integers(0, 200_000),
-    st.integers(1, 512),
+    st.integers(0, 20_000),
+    st.integers(1, 64),
     st.booleans(),
 )
 def test_costs_are_those_of_a_plain_computation(
@@ -141,7 +141,16 @@ def test_load_outweighs_a_prefix_that_is_shorter_than_the_queue() -> None:
 def test_a_decaying_credit_gives_way_to_a_queue() -> None:
     seen = view(scores=[8.0, 8.0], device=[8, 8], prefill_tokens=[160, 0])
     # The queue is as long as the prompt: half the credit is left.
-    assert Cost(overlap_credit_decay=1.0).costs(seen).tolist() == [16, 2]
+    cost = Cost(overlap_credit_decay=1.0)
+    assert cost.costs(seen).tolist() == [16, 2]
+    # What all have to wait for takes no credit, nor does credit of other tiers fade.
+    busy = replace(seen, prefill_tokens=np.array([320, 160]))
+    assert cost.costs(busy).tolist() == [26, 12]
+    host = replace(seen, device=np.array([0, 0]))
+    assert cost.costs(host).tolist() == [12, 2]
+    # A partial block of the prompt is one: ten blocks behind a queue of ten.
+    partial = replace(seen, prompt_tokens=145)
+    assert cost.costs(partial).tolist() == [145 / 16 + 10 - 4, 145 / 16 - 8]
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,14 @@ def test_a_prompts_own_blocks_count_where_they_are_not_in_use() -> None:
     assert [column.tolist() for column in columns] == [[0, 7, 0], [5, 5, 4], [1, 1, 0]]
 
 
+def test_a_late_count_of_tokens_takes_nothing_back() -> None:
+    load = Load(block_size=BLOCK)
+    load.add("a", "w0", chain_keys=[1])
+    for tokens, blocks in ((9, 3), (3, 3), (12, 4)):
+        load.produced("a", tokens)
+        assert load.workers() == [WorkerLoad("w0", None, 0, blocks, 1)]
+
+
 def test_a_request_that_produces_is_never_lost() -> None:
     load = Load(block_size=BLOCK, expiry_seconds=300)
     load.add("long", "w0", chain_keys=[1, 2], now=0.0)

@@ -95,6 +95,18 @@ def test_a_request_that_got_lost_stops_counting_in_time() -> None:
     assert len(load) == 2
 
 
+def test_a_choice_counts_nothing_until_it_begins() -> None:
+    router = Router(fleet({"w0": 4}), ["w0", "w1"])
+    decision = router.choose(PROMPT, request="mine")
+    assert decision.worker == "w0"
+    assert len(router.load) == 0
+    router.begin(decision)
+    assert router.load.workers()[0] == WorkerLoad("w0", None, 96, 10, 1)
+    with pytest.raises(kvindex.ConfigError, match="'mine' is running already"):
+        router.begin(decision)
+    assert router.done("mine")
+
+
 def test_a_policy_of_one_prompt_is_not_kept() -> None:
     index = fleet({"gpu": 5})
     store(index, "host", 6, "CPU")
@@ -106,6 +118,21 @@ def test_a_policy_of_one_prompt_is_not_kept() -> None:
         workers.append(decision.worker)
         router.done(decision)
     assert workers == ["gpu", "host", "gpu"]
+
+
+def test_a_policy_of_one_prompt_decides_alone() -> None:
+    router = Router(fleet({"w0": 10}), ["w0", "w1"])
+    router.load.add("other", "w0")
+    assert router.choose(PROMPT).worker == "w0"
+    by_load = router.choose(PROMPT, override=Override(LeastLoaded()))
+    assert (by_load.worker, by_load.cost) == ("w1", 0.0)
+
+
+def test_what_is_loaded_from_further_away_counts_as_prefill_by_its_weight() -> None:
+    index = kvindex.Indexer(block_size=BLOCK)
+    store(index, "w0", 8, "CPU")
+    decision = Router(index, ["w0"]).route(PROMPT)
+    assert decision.prefill_tokens == 160 - 6 * BLOCK
 
 
 def test_a_temperature_of_one_prompt_spreads_it() -> None:

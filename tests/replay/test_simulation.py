@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 import kvindex
-from kvindex.replay import Fleet, Request, Trace, generate, policy, simulate, wire
+from kvindex.replay import (
+    Fleet,
+    Request,
+    Result,
+    Summary,
+    Trace,
+    generate,
+    policy,
+    simulate,
+    wire,
+)
 from kvindex.replay.engine import Cache, Engine, Job
 from kvindex.replay.simulation import Run
 
@@ -118,6 +128,31 @@ def test_what_left_the_device_is_loaded_from_host_memory_or_disk() -> None:
     assert result.ttft[2] == pytest.approx(1 / 512 + 0.1 + 6 * 0.2)
 
 
+def test_blocks_are_in_host_memory_after_their_delay() -> None:
+    first, second = [1, 2, 3], [4, 5, 6]
+    requests = trace((0.0, first, 0), (100.0, second, 0), (200.0, first, 0))
+    # One block of the first prompt is left on the device when it comes again.
+    for delay, cached in ((0.0, [1, 2, 0]), (500.0, [1, 0, 0])):
+        fleet = Fleet(workers=1, device_blocks=5, offload_delay=delay)
+        result = simulate(requests, fleet, policy("cost"))
+        assert result.cached[2].tolist() == cached
+
+
+def test_the_router_hears_of_first_tokens_and_of_ends() -> None:
+    fleet = Fleet(workers=1, prefill_speed=512.0, decode_speed=5.0)
+    # The first prompt takes two seconds, its answer ten more.
+    requests = trace((0.0, [1, 2], 0), (5.0, [3], 0), (60.0, [4], 0))
+    run = Run(requests, fleet, policy("cost"), seed=1)
+    loads = []
+
+    def look(_done: int, _total: int) -> None:
+        (load,) = run.router.load.workers()
+        loads.append((load.prefill_tokens, load.decode_blocks, load.requests))
+
+    run.go(look)
+    assert loads == [(1024, 2, 1), (512, 3, 2), (512, 1, 1), (0, 0, 0)]
+
+
 def test_what_was_used_last_stays_longest() -> None:
     cache = Cache(3)
     for blocks in ([1, 2, 3], [1], [4]):
@@ -181,10 +216,38 @@ def test_events_that_are_lost_are_never_known() -> None:
     assert known[2] == 0
 
 
+def test_a_summary_has_shares_of_tokens_percentiles_and_the_busiest_engine() -> None:
+    result = Result(
+        trace="made",
+        policy="cost",
+        block_tokens=10,
+        input_lengths=np.array([100, 300]),
+        workers=np.array([0, 1]),
+        cached=np.array([[1, 2, 3], [4, 0, 1]]),
+        expected=np.array([6, 4]),
+        ttft=np.arange(101.0),
+        busy_seconds=np.array([1.0, 2.0, 6.0]),
+    )
+    assert result.summary() == Summary(
+        policy="cost",
+        requests=101,
+        device=50 / 400,
+        host=20 / 400,
+        disk=40 / 400,
+        expected=100 / 400,
+        ttft_p50=50.0,
+        ttft_p99=99.0,
+        imbalance=2.0,
+    )
+
+
 def test_equal_seeds_give_equal_results() -> None:
     requests = generate("chat", requests=200, seed=1)
-    fleet = Fleet(workers=4, event_loss=0.1)
-    for text in ("cost:temperature=0.5", "random"):
+    for text, fleet in (
+        ("cost:temperature=0.5", Fleet(workers=4)),
+        ("random", Fleet(workers=4)),
+        ("cost", Fleet(workers=4, event_loss=0.1)),
+    ):
         first, again, other = (
             simulate(requests, fleet, policy(text), seed=seed) for seed in (1, 1, 2)
         )

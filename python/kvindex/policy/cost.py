@@ -70,17 +70,21 @@ class Cost:
 
     def costs(self, view: View) -> Floats:
         """Return the cost of each candidate in blocks."""
+        # In place, and without terms that are zero: this is done for each prompt.
         if view.tracks_prefill:
-            prefill = (view.prefill_tokens + view.prompt_tokens) / view.block_size
-            uncached = np.maximum(prefill - self.overlap(view), 0.0)
-            blocks = self.prefill_load_scale * uncached + view.decode_blocks
+            costs = (view.prefill_tokens + view.prompt_tokens) / view.block_size
+            costs -= self.overlap(view)
+            np.maximum(costs, 0.0, out=costs)
+            costs *= self.prefill_load_scale
+            costs += view.decode_blocks
         else:
             overlap = view.scores if view.device_weight > 0 else 0.0
-            blocks = np.maximum(view.decode_blocks - overlap, 0.0)
-        costs = blocks + self.decode_active_request_weight * view.requests
+            costs = np.maximum(view.decode_blocks - overlap, 0.0)
+        if self.decode_active_request_weight:
+            costs += self.decode_active_request_weight * view.requests
         if view.preference is not None:
-            costs = costs * np.exp(-np.tanh(view.preference))
-        return np.asarray(costs, dtype=np.float64)
+            costs *= np.exp(-np.tanh(view.preference))
+        return costs
 
     def overlap(self, view: View) -> Floats:
         """Return the credit for cached blocks, in blocks."""

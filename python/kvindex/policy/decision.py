@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import kvindex
     from kvindex.policy.filter import Candidate
+    from kvindex.policy.router import Integers
     from kvindex.policy.view import Counts, Floats, View
 
 
@@ -51,8 +52,9 @@ class Decision:
     row: kvindex.Match
     prefill_tokens: int
     prompt_tokens: int
+    _keys: Integers = field(repr=False)
     _found: kvindex.Matches = field(repr=False)
-    _rows: Counts = field(repr=False)
+    _rows: Counts | None = field(repr=False)
     _view: View = field(repr=False)
     _costs: Floats = field(repr=False)
     _chosen: int = field(repr=False)
@@ -61,11 +63,10 @@ class Decision:
     def alternatives(self) -> list[Alternative]:
         """The other eligible candidates, the best first."""
         workers, ranks = self._found.workers, self._found.dp_ranks
+        rows = range(len(workers)) if self._rows is None else self._rows.tolist()
         order = np.argsort(self._costs, kind="stable")
         return [
-            Alternative(
-                workers[self._rows[at]], ranks[self._rows[at]], float(self._costs[at])
-            )
+            Alternative(workers[rows[at]], ranks[rows[at]], float(self._costs[at]))
             for at in order.tolist()
             if at != self._chosen
         ]

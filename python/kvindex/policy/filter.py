@@ -13,6 +13,7 @@ from kvindex.policy.check import finite
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    import kvindex
     from kvindex.policy.view import Mask, View
 
 Candidate: TypeAlias = str | tuple[str, int]
@@ -81,7 +82,7 @@ class Filter:
         self,
         view: View,
         names: Sequence[Candidate],
-        ranks: Sequence[int],
+        found: kvindex.Matches,
         limits: Limits | None = None,
     ) -> Mask | None:
         """Return which candidates the rules leave, None for all of them.
@@ -89,7 +90,7 @@ class Filter:
         Args:
             view: What is known of the candidates.
             names: The candidates.
-            ranks: The rank at which each would serve.
+            found: Their rows in the index, with the rank at which each would serve.
             limits: From which load on they are busy.
 
         Raises:
@@ -101,7 +102,7 @@ class Filter:
         if self.pinned is not None:
             rules.append(("pinned", [among(name, (self.pinned,)) for name in names]))
         if self.ranks is not None:
-            rules.append(("ranks", [rank in self.ranks for rank in ranks]))
+            rules.append(("ranks", [rank in self.ranks for rank in found.dp_ranks]))
         if limits is not None:
             rules.append(("busy", ~limits.busy(view)))
         if names and not rules:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from kvindex._core import Chains
 from kvindex.errors import ConfigError
-from kvindex.policy.chains import Chain, Chains
 from kvindex.policy.change import Change
 from kvindex.policy.check import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence, Sized
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -57,9 +56,10 @@ class WorkerLoad:
 class _Request:
     """One running request."""
 
-    __slots__ = ("chain", "grown", "prefill_tokens", "sent", "touched")
+    __slots__ = ("chain", "grown", "prefill_tokens", "sent", "slot", "touched")
 
-    def __init__(self, chain: Chain, prefill_tokens: int, now: float) -> None:
+    def __init__(self, slot: int, chain: int, prefill_tokens: int, now: float) -> None:
+        self.slot = slot
         self.chain = chain
         self.prefill_tokens = prefill_tokens
         self.grown = 0
@@ -180,12 +180,13 @@ class Load:
         if prefill_tokens < 0:
             msg = f"prefill_tokens is {prefill_tokens}: expected 0 or more"
             raise ConfigError(msg)
-        keys = packed(chain_keys)
         with self.lock:
             if (self._origin, request) in self._requests:
                 msg = f"request {request!r} is running already: finish it first"
                 raise ConfigError(msg)
-            self._add((self._origin, request), candidate, keys, prefill_tokens, now)
+            self._add(
+                (self._origin, request), candidate, chain_keys, prefill_tokens, now
+            )
             if self._on_change is not None:
                 worker, rank = parted(candidate)
                 self._tell(
@@ -193,7 +194,7 @@ class Load:
                     request,
                     worker=worker,
                     dp_rank=rank,
-                    chain_keys=little_endian(keys),
+                    chain_keys=little_endian(chain_keys),
                     prefill_tokens=prefill_tokens,
                 )
 
@@ -315,11 +316,7 @@ class Load:
                 for candidate, slot in self._slots.items()
                 if parted(candidate)[0] == worker
             }
-            keys = [
-                key
-                for key, entry in self._requests.items()
-                if entry.chain.slot in slots
-            ]
+            keys = [key for key, entry in self._requests.items() if entry.slot in slots]
             for key in keys:
                 self._done(key)
                 if key[0] == self._origin:
@@ -342,12 +339,11 @@ class Load:
             chain_keys: Of a prompt; its blocks that are not in use at a candidate
                 yet are added to the candidate's decode blocks.
         """
-        keys = packed(chain_keys)
         with self.lock:
             blocks = self._blocks
-            if len(keys):
-                in_use = self._chains.shared(keys, len(blocks))
-                blocks = blocks + len(keys) - in_use
+            if length := len(cast("Sized", chain_keys)):
+                in_use = self._chains.shared(chain_keys, len(blocks))
+                blocks = blocks + length - np.asarray(in_use)
             return self._prefill_tokens[slots], blocks[slots], self._running[slots]
 
     def workers(self) -> list[WorkerLoad]:
@@ -381,7 +377,7 @@ class Load:
             return False
         rank = change.dp_rank
         candidate = change.worker if rank is None else (change.worker, rank)
-        keys = packed(np.frombuffer(change.chain_keys, dtype="<u8").data)
+        keys = np.frombuffer(change.chain_keys, dtype="<u8").astype(np.uint64).data
         self._add(key, candidate, keys, change.prefill_tokens, now)
         return True
 
@@ -389,22 +385,22 @@ class Load:
         self,
         key: tuple[str, str],
         candidate: Candidate,
-        keys: memoryview,
+        keys: Keys,
         prefill_tokens: int,
         now: float | None,
     ) -> None:
         slot = self._slot(candidate)
-        chain = Chain(keys, slot)
-        self._blocks[slot] += self._chains.add(chain)
+        chain, fresh = self._chains.add(keys, slot)
+        self._blocks[slot] += fresh
         self._prefill_tokens[slot] += prefill_tokens
         self._running[slot] += 1
-        self._requests[key] = _Request(chain, prefill_tokens, moment(now))
+        self._requests[key] = _Request(slot, chain, prefill_tokens, moment(now))
 
     def _prefill_complete(self, key: tuple[str, str], now: float) -> bool:
         entry = self._requests.get(key)
         if entry is None:
             return False
-        self._prefill_tokens[entry.chain.slot] -= entry.prefill_tokens
+        self._prefill_tokens[entry.slot] -= entry.prefill_tokens
         entry.prefill_tokens = 0
         entry.touched = now
         self._requests.move_to_end(key)
@@ -414,7 +410,7 @@ class Load:
         self._prefill_complete(key, now)
         entry = self._requests[key]
         grown = max(entry.grown, tokens // self._block_size)
-        self._blocks[entry.chain.slot] += grown - entry.grown
+        self._blocks[entry.slot] += grown - entry.grown
         changed = grown > entry.grown
         entry.grown = grown
         return changed
@@ -423,25 +419,16 @@ class Load:
         entry = self._requests.pop(key, None)
         if entry is None:
             return False
-        chain = entry.chain
-        self._blocks[chain.slot] -= self._chains.discard(chain) + entry.grown
-        self._prefill_tokens[chain.slot] -= entry.prefill_tokens
-        self._running[chain.slot] -= 1
+        slot = entry.slot
+        self._blocks[slot] -= self._chains.remove(entry.chain) + entry.grown
+        self._prefill_tokens[slot] -= entry.prefill_tokens
+        self._running[slot] -= 1
         return True
 
 
-def packed(keys: Keys) -> memoryview:
-    """Return chain keys as a memoryview of format Q."""
-    if isinstance(keys, memoryview) and keys.format == "Q" and keys.contiguous:
-        return keys
-    return memoryview(np.ascontiguousarray(keys, dtype=np.uint64))  # type: ignore[arg-type]
-
-
-def little_endian(keys: memoryview) -> bytes:
+def little_endian(keys: Keys) -> bytes:
     """Return chain keys as bytes."""
-    if sys.byteorder == "little":
-        return keys.tobytes()
-    return np.asarray(keys).astype("<u8").tobytes()
+    return np.asarray(keys, dtype=np.uint64).astype("<u8").tobytes()
 
 
 def parted(candidate: Candidate) -> tuple[str, int | None]:

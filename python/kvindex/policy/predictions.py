@@ -69,8 +69,8 @@ class Predictions:
     def add(
         self, index: kvindex.Indexer, decision: Decision, keys: Integers, now: float
     ) -> None:
-        """Predict the blocks of a prompt where it was sent."""
-        index.predict_keys(
+        """Predict the blocks of a prompt, by their chain keys, where it was sent."""
+        index.predict_chain(
             keys,
             worker=decision.worker,
             dp_rank=decision.dp_rank,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -127,6 +127,7 @@ class Router:
         self.predictions = predictions
         self._next_look = -math.inf
         self._role: Role = role
+        self._counts_blocks = role != "prefill"
         self._weights = index.weights
         self.set_workers(workers)
 
@@ -184,27 +185,56 @@ class Router:
             NoEligibleWorkerError: If nobody may serve it now. Nothing is added.
             ConfigError: If the request is running already.
         """
-        fleet = self._fleet
-        self._end_predictions(now)
-        found = self.index.match(
-            tokens,
-            lora_name=lora_name,
-            cache_salt=cache_salt,
-            mm=mm,
-            workers=fleet[1],
-            weights=(override.policy or self.policy).weights,
-        )
-        local_keys: Integers = ()
-        if self._role != "prefill" or self.predictions is not None:
-            local_keys = kvindex.block_keys(
-                tokens,
-                block_size=self.index.block_size,
-                lora_name=lora_name,
-                cache_salt=cache_salt,
-                mm=mm,
-            )
-        prompt = _Prompt(found, local_keys, len(cast("Sized", tokens)), request)
-        return self._decide(prompt, fleet, only, override, now)
+        prompt = self._prompt(tokens, lora_name, cache_salt, mm, override, now)
+        with self.load.lock:
+            decision = self._choose(prompt, request, only, override, now)
+            self._add(decision, now)
+        self._expect(decision, now)
+        return decision
+
+    def choose(
+        self,
+        tokens: Integers,
+        /,
+        *,
+        request: str | None = None,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
+        mm: Images | None = None,
+        only: Filter = EVERYBODY,
+        override: Override = AS_EVER,
+        now: float | None = None,
+    ) -> Decision:
+        """Choose as `route` does, and add nothing: `begin` does, if it is called.
+
+        Decisions that others make in between are not seen. While `load.lock` is
+        held, others wait.
+
+        Args:
+            tokens: As for `route`, and so are the others.
+            request: A name for `begin`.
+            lora_name: The adapter's name.
+            cache_salt: The cache salt.
+            mm: Images, as (identifier, first token, length).
+            only: Whom to leave out.
+            override: What is different for this prompt.
+            now: Seconds, `time.monotonic()` if not given.
+
+        Raises:
+            NoEligibleWorkerError: If nobody may serve it now.
+        """
+        prompt = self._prompt(tokens, lora_name, cache_salt, mm, override, now)
+        with self.load.lock:
+            return self._choose(prompt, request, only, override, now)
+
+    def begin(self, decision: Decision, now: float | None = None) -> None:
+        """Add a request to the load where `choose` wants it to run.
+
+        Raises:
+            ConfigError: If the request is running already.
+        """
+        self._add(decision, now)
+        self._expect(decision, now)
 
     def route_keys(
         self,
@@ -234,9 +264,14 @@ class Router:
         fleet = self._fleet
         self._end_predictions(now)
         weights = (override.policy or self.policy).weights
-        found = self.index.match_keys(local_keys, workers=fleet[1], weights=weights)
-        prompt = _Prompt(found, local_keys, prompt_tokens, request)
-        return self._decide(prompt, fleet, only, override, now)
+        keys = kvindex.chain_keys(local_keys)
+        found = self.index.match_chain(keys, workers=fleet[1], weights=weights)
+        prompt = _Prompt(found, keys, prompt_tokens, fleet)
+        with self.load.lock:
+            decision = self._choose(prompt, request, only, override, now)
+            self._add(decision, now)
+        self._expect(decision, now)
+        return decision
 
     def prefill_complete(
         self, request: str | Decision, now: float | None = None
@@ -268,57 +303,85 @@ class Router:
         """
         return self.load.done(named(request))
 
-    def _decide(
+    def _prompt(
+        self,
+        tokens: Integers,
+        lora_name: str | None,
+        cache_salt: str | None,
+        mm: Images | None,
+        override: Override,
+        now: float | None,
+    ) -> _Prompt:
+        """Hash a prompt once, for the index and for the load."""
+        fleet = self._fleet
+        self._end_predictions(now)
+        query: dict[str, Any] = {
+            "lora_name": lora_name,
+            "cache_salt": cache_salt,
+            "mm": mm,
+            "workers": fleet[1],
+            "weights": (override.policy or self.policy).weights,
+        }
+        keys: Integers = ()
+        if self._counts_blocks or self.predictions is not None:
+            found, keys = self.index.match_with_keys(tokens, **query)
+        else:
+            found = self.index.match(tokens, **query)
+        return _Prompt(found, keys, len(cast("Sized", tokens)), fleet)
+
+    def _choose(
         self,
         prompt: _Prompt,
-        fleet: Fleet,
+        request: str | None,
         only: Filter,
         override: Override,
         now: float | None,
     ) -> Decision:
-        names, _, slots = fleet
-        tracked: Integers = () if self._role == "prefill" else prompt.local_keys
-        keys = kvindex.chain_keys(tracked)
+        names, _, slots = prompt.fleet
+        self.load.expire(now)
+        keys = prompt.chain_keys if self._counts_blocks else ()
         policy = override.policy or self.policy
-        with self.load.lock:
-            self.load.expire(now)
-            view = self._view(prompt, policy, self.load.columns(slots, keys))
-            if override.preferred:
-                view = replace(view, preference=liking(names, override.preferred))
-            rows = np.arange(len(names))
-            limits = only.limits or self.limits
-            mask = only.eligible(view, names, prompt.found.dp_ranks, limits)
-            if mask is not None:
-                rows, view = rows[mask], view.where(mask)
-            costs = policy.costs(view)
-            chosen = self.selection.pick(costs, view.requests, override.temperature)
-            row = int(rows[chosen])
-            match = prompt.found[row]
-            decision = Decision(
-                request=prompt.request or f"request-{next(NUMBERS)}",
-                candidate=names[row],
-                worker=match.worker,
-                dp_rank=match.dp_rank,
-                cost=float(costs[chosen]),
-                row=match,
-                prefill_tokens=self._uncached(match, prompt.tokens),
-                prompt_tokens=prompt.tokens,
-                _found=prompt.found,
-                _rows=rows,
-                _view=view,
-                _costs=costs,
-                _chosen=chosen,
-            )
-            self.load.add(
-                decision.request,
-                decision.candidate,
-                chain_keys=keys,
-                prefill_tokens=decision.prefill_tokens,
-                now=now,
-            )
+        view = self._view(prompt, policy, self.load.columns(slots, keys))
+        if override.preferred:
+            view = replace(view, preference=liking(names, override.preferred))
+        rows = None
+        mask = only.eligible(view, names, prompt.found, only.limits or self.limits)
+        if mask is not None:
+            rows, view = mask.nonzero()[0], view.where(mask)
+        costs = policy.costs(view)
+        chosen = self.selection.pick(costs, view.requests, override.temperature)
+        row = chosen if rows is None else int(rows[chosen])
+        match = prompt.found[row]
+        return Decision(
+            request=request or f"request-{next(NUMBERS)}",
+            candidate=names[row],
+            worker=match.worker,
+            dp_rank=match.dp_rank,
+            cost=float(costs[chosen]),
+            row=match,
+            prefill_tokens=self._uncached(match, prompt.tokens),
+            prompt_tokens=prompt.tokens,
+            _keys=prompt.chain_keys,
+            _found=prompt.found,
+            _rows=rows,
+            _view=view,
+            _costs=costs,
+            _chosen=chosen,
+        )
+
+    def _add(self, decision: Decision, now: float | None) -> None:
+        self.load.add(
+            decision.request,
+            decision.candidate,
+            chain_keys=decision._keys if self._counts_blocks else (),  # noqa: SLF001
+            prefill_tokens=decision.prefill_tokens,
+            now=now,
+        )
+
+    def _expect(self, decision: Decision, now: float | None) -> None:
         if self.predictions is not None:
-            self.predictions.add(self.index, decision, prompt.local_keys, moment(now))
-        return decision
+            keys = decision._keys  # noqa: SLF001 - the router has put them there
+            self.predictions.add(self.index, decision, keys, moment(now))
 
     def _end_predictions(self, now: float | None) -> None:
         """End what is due, not at each decision."""
@@ -361,9 +424,9 @@ class _Prompt(NamedTuple):
     """What one decision is about."""
 
     found: kvindex.Matches
-    local_keys: Integers
+    chain_keys: Integers
     tokens: int
-    request: str | None
+    fleet: Fleet
 
 
 def named(request: str | Decision) -> str:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     Mask: TypeAlias = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class View:
     """Columns over the eligible candidates, and what all of them share.
+
+    Not to be changed: a decision says from it why it was made.
 
     Attributes:
         depths: Leading blocks of the prompt that each candidate holds.

@@ -32,6 +32,7 @@ LINES = (
     "#b08968",
     "#444444",
 )
+DASHES = ("-", "--", ":", "-.")
 GRID = {"color": "#dddddd", "linewidth": 0.8}
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem;
@@ -117,22 +118,35 @@ def cached(axes: Any, results: Sequence[Result]) -> None:  # noqa: ANN401
     axes.set_xlim(0, max(1.0, 1.1 * left.max()))
     axes.set_xlabel("prompt tokens that were cached, in per cent")
     axes.grid(axis="x", **GRID)
-    axes.legend(loc="lower right", frameon=False)
+    # Beside the plot, where no bar or line can be.
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False)
 
 
 def first_token(axes: Any, results: Sequence[Result]) -> None:  # noqa: ANN401
     """Draw how the times to the first token spread."""
-    for result, colour in zip(results, cycled(len(results)), strict=True):
+    for at, (result, colour) in enumerate(
+        zip(results, cycled(len(results)), strict=True)
+    ):
         times = np.sort(result.ttft)
         shares = 100 * np.arange(1, len(times) + 1) / max(1, len(times))
-        axes.plot(np.maximum(times, 1e-3), shares, color=colour, label=result.policy)
+        # Where colours come again, lines are broken.
+        dashes = DASHES[at // len(LINES) % len(DASHES)]
+        axes.plot(
+            np.maximum(times, 1e-3),
+            shares,
+            color=colour,
+            linestyle=dashes,
+            label=result.policy,
+        )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     early = [np.percentile(result.ttft, 1) for result in results if len(result.ttft)]
     axes.set_xlim(left=max(1e-3, 0.8 * min(early, default=1e-3)))
-    axes.set_xlabel("seconds to the first token")
+    axes.set_ylim(0, 101)
+    axes.set_xlabel("seconds to the first token, or sooner")
     axes.set_ylabel("requests, in per cent")
     axes.grid(**GRID)
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=9)
 
 
 def balance(axes: Any, results: Sequence[Result]) -> None:  # noqa: ANN401
@@ -142,10 +156,11 @@ def balance(axes: Any, results: Sequence[Result]) -> None:  # noqa: ANN401
     ):
         minutes = np.sort(result.busy_seconds) / 60
         axes.plot(minutes, np.full(len(minutes), at), "|", color=colour, ms=16, mew=2)
-        axes.plot(minutes.mean(), at, "o", color=colour, ms=5)
+        axes.plot(minutes.mean(), at, "o", color=colour, ms=7, mec="white")
     axes.set_yticks(range(len(results)), [result.policy for result in results])
     axes.set_ylim(len(results) - 0.5, -0.5)
-    axes.set_xlim(left=0)
+    # An engine that did nothing is to be seen, too.
+    axes.set_xlim(left=-0.01 * axes.get_xlim()[1])
     axes.set_xlabel("minutes of prefill, a stroke for each engine, a dot for the mean")
     axes.grid(axis="x", **GRID)
 

@@ -37,6 +37,7 @@ DEFAULT_POLICIES = (
     "longest-prefix",
     "cache-threshold",
     "approximate",
+    "approximate:scale=10",
     *BLIND,
 )
 

@@ -520,7 +520,7 @@ impl Indexer {
 }
 
 impl Indexer {
-    fn query(
+    pub(crate) fn query(
         &self,
         workers: Option<Wanted>,
         weights: Option<&GivenWeights>,

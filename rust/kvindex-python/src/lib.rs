@@ -13,6 +13,7 @@
 
 mod apply;
 mod candidates;
+mod chains;
 mod chance;
 mod columns;
 mod decoding;
@@ -21,6 +22,7 @@ mod diagnose;
 mod error;
 mod events;
 mod explain;
+mod hashed;
 mod hashing;
 mod images;
 mod indexer;
@@ -44,6 +46,8 @@ mod value;
 mod _core {
     #[pymodule_export]
     use crate::candidates::Candidates;
+    #[pymodule_export]
+    use crate::chains::Chains;
     #[pymodule_export]
     use crate::events::pack_batch;
     #[pymodule_export]

@@ -111,6 +111,37 @@ impl Indexer {
         Ok(py.detach(|| self.index.predict(&blocks, worker, dp_rank, prediction))?)
     }
 
+    /// Predicts blocks by their chain keys, as `predict` does by tokens.
+    ///
+    /// Args:
+    ///     chain_keys: As for `match_chain`.
+    ///     worker, dp_rank, ttl, now, capacity: As for `predict`.
+    ///
+    /// Returns:
+    ///     How many of the blocks are predicted now.
+    ///
+    /// Raises:
+    ///     ConfigError: `ttl` is negative, or it or `now` is not a number.
+    ///     OverflowError: A key is out of range.
+    ///     TypeError: The keys are no integers.
+    #[pyo3(signature = (
+        chain_keys, /, *, worker, dp_rank=0, ttl=120.0, now=None, capacity=None
+    ))]
+    fn predict_chain(
+        &self,
+        py: Python<'_>,
+        chain_keys: Keys,
+        worker: &str,
+        #[pyo3(from_py_with = rank)] dp_rank: u32,
+        ttl: f64,
+        now: Option<f64>,
+        capacity: Option<u32>,
+    ) -> Result<u64, Error> {
+        let blocks = Blocks::Chain(&chain_keys.0);
+        let prediction = prediction(py, ttl, now, capacity)?;
+        Ok(py.detach(|| self.index.predict(&blocks, worker, dp_rank, prediction))?)
+    }
+
     /// Ends the predictions whose deadline has come, and what is older than a
     /// `max_age` allows.
     ///

@@ -114,7 +114,7 @@ impl Index {
         walk: &mut Walk,
     ) -> Result<(), Forked> {
         self.walk_kind(blocks, options, false, walk)?;
-        if self.lives(Family::Pair) && matches!(blocks, Blocks::Tokens { .. }) {
+        if self.lives(Family::Pair) && blocks.prompt().is_some() {
             self.walk_pairs(blocks, options, walk)?;
         }
         Ok(())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::key::Span;
+use crate::keys::Keys;
 use crate::roster::Names;
 
 /// The blocks that are asked for.
@@ -17,10 +18,46 @@ pub enum Blocks<'a> {
         /// The namespace's seed, from `key::namespace_seed`.
         seed: u64,
     },
+    /// A prompt, and what [`Blocks::chain_keys`] returns for it: not hashed again.
+    Hashed {
+        /// The prompt.
+        tokens: &'a [u32],
+        /// The prompt's images.
+        images: &'a [Span],
+        /// The namespace's seed.
+        seed: u64,
+        /// The chain keys of all of its blocks.
+        chain: &'a [u64],
+    },
     /// Local keys, computed by the caller.
     Locals(&'a [u64]),
     /// Chain keys, computed by the caller.
     Chain(&'a [u64]),
+}
+
+impl<'a> Blocks<'a> {
+    /// The chain keys of all blocks, those of pairs left aside.
+    pub fn chain_keys(&self, block_size: usize) -> Vec<u64> {
+        Keys::new(self, block_size, false, Vec::new()).into_all()
+    }
+
+    /// The prompt's tokens, images and seed, where there is a prompt.
+    pub(crate) fn prompt(&self) -> Option<(&'a [u32], &'a [Span], u64)> {
+        match *self {
+            Blocks::Tokens {
+                tokens,
+                images,
+                seed,
+            }
+            | Blocks::Hashed {
+                tokens,
+                images,
+                seed,
+                ..
+            } => Some((tokens, images, seed)),
+            Blocks::Locals(_) | Blocks::Chain(_) => None,
+        }
+    }
 }
 
 /// Weights of the tiers, nearest first, and of what only pools hold.

@@ -41,12 +41,19 @@ impl<'a> Keys<'a> {
     ) -> Self {
         scratch.clear();
         let (total, source) = match *blocks {
+            Blocks::Hashed { chain: keys, .. } if !pairs => (keys.len(), Source::Chain(keys)),
             Blocks::Chain(keys) => (keys.len(), Source::Chain(keys)),
             Blocks::Locals(keys) => (keys.len(), Source::Locals(keys)),
             Blocks::Tokens {
                 tokens,
                 images,
                 seed,
+            }
+            | Blocks::Hashed {
+                tokens,
+                images,
+                seed,
+                ..
             } => {
                 let prompt = Prompt {
                     tokens,
@@ -69,12 +76,8 @@ impl<'a> Keys<'a> {
     /// namespaces and no images: `None` for a prompt that has any, and where there
     /// is no prompt.
     pub(crate) fn named(blocks: &Blocks<'a>, block_size: usize, family: Family) -> Option<Self> {
-        match *blocks {
-            Blocks::Tokens {
-                tokens,
-                images: [],
-                seed: SEED,
-            } => Some(Self {
+        match blocks.prompt() {
+            Some((tokens, [], SEED)) => Some(Self {
                 computed: Vec::new(),
                 total: tokens.len() / block_size,
                 source: if family == Family::Sglang {
@@ -164,6 +167,16 @@ impl<'a> Keys<'a> {
             Source::Chain(keys) => keys,
             _ => &self.computed,
         }
+    }
+
+    /// All keys, in memory of their own.
+    pub(crate) fn into_all(mut self) -> Vec<u64> {
+        if let Source::Chain(keys) = self.source {
+            return keys.to_vec();
+        }
+        self.computed.reserve_exact(self.total);
+        self.reach(self.total);
+        self.computed
     }
 
     /// The scratch memory back.

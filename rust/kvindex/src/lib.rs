@@ -14,6 +14,7 @@
 //!   and if the parent is unknown?
 //! - `run`, `head`, `claims` the structure; `store` and `cover` write it
 //! - `find` answers, `query` reads it; `arena` and `version` make that safe while it is written
+//! - `chains` beside all of it: which blocks do running requests use?
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -22,6 +23,7 @@ mod aliases;
 mod apply;
 mod arena;
 mod by_name;
+mod chains;
 mod claims;
 mod copies;
 mod count;
@@ -69,6 +71,7 @@ mod tally;
 mod version;
 mod writer;
 
+pub use chains::Chains;
 pub use found::{
     Blocks, Candidate, Explanation, Found, GroupDepth, HolderState, Options, PoolState, Row, Stats,
     Weights,
