@@ -278,7 +278,7 @@ impl Writer {
 
 /// The salt that a store names: its first block's own, or the whole event's.
 pub(crate) fn salt_of<'a>(batch: &'a Batch, store: &Store) -> Option<&'a str> {
-    let own = batch.salts[store.salts.clone()].first();
+    let own = store.salts(batch).first();
     let own = own.filter(|salt| salt.block == 0).map(|salt| salt.text);
     own.or(store.salt).map(|id| &*batch.texts[id as usize])
 }

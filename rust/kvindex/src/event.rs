@@ -244,7 +244,7 @@ pub struct Store {
     /// Into [`Batch::images`], ascending by block.
     pub images: Range<usize>,
     /// Into [`Batch::salts`], ascending by block, at most one a block.
-    pub salts: Range<usize>,
+    pub salts: Range<u32>,
     /// Whether any block carries an extra key (of any kind, the adapter's name
     /// included).
     pub extra_keys: bool,
@@ -254,6 +254,11 @@ impl Store {
     /// Whether it says what its blocks hold, not only what they are called.
     pub fn has_content(&self) -> bool {
         !self.tokens.is_empty() || !self.locals.is_empty()
+    }
+
+    /// The salts of its blocks.
+    pub fn salts<'a>(&self, batch: &'a Batch) -> &'a [Salt] {
+        &batch.salts[self.salts.start as usize..self.salts.end as usize]
     }
 
     /// The local keys that came instead of tokens.

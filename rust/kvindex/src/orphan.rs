@@ -68,7 +68,7 @@ pub(crate) fn excerpt(batch: &Batch, store: &Store, count: usize, tokens: usize)
     let images = batch.images[store.images.clone()].iter();
     let images = images.filter(|image| (image.block as usize) < count);
     alone.images.extend(images);
-    for salt in &batch.salts[store.salts.clone()] {
+    for salt in store.salts(batch) {
         if (salt.block as usize) < count {
             let text = alone.text(&batch.texts[salt.text as usize]);
             alone.salts.push(crate::event::Salt { text, ..*salt });
@@ -81,7 +81,7 @@ pub(crate) fn excerpt(batch: &Batch, store: &Store, count: usize, tokens: usize)
         tokens: all(alone.tokens.len()),
         locals: 0..alone.locals.len() as u32,
         images: all(alone.images.len()),
-        salts: all(alone.salts.len()),
+        salts: 0..alone.salts.len() as u32,
         salt,
         lora: None,
         medium: None,

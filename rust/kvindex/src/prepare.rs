@@ -281,7 +281,7 @@ impl Layout<'_> {
             },
         };
         let mut spaces = Spaces::default();
-        let salts = &self.batch.salts[self.store.salts.clone()];
+        let salts = self.store.salts(self.batch);
         let mut own = salts.iter().peekable();
         if let Some(salt) = own.next_if(|salt| salt.block == 0) {
             space.salt = text(salt.text);

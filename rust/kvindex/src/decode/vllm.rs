@@ -254,7 +254,7 @@ impl<'a> Decoder<'a> {
             group: fields.group,
             kind: group_kind,
             images: images..self.batch.images.len(),
-            salts: salts..self.batch.salts.len(),
+            salts: salts as u32..self.batch.salts.len() as u32,
             extra_keys,
         }))
     }

@@ -16,14 +16,15 @@ const EVERYBODY: Options<'static> = Options {
     cascade: false,
 };
 
+const CONFIG: Config = Config {
+    block_size: 1,
+    registered_only: false,
+    group_rules: false,
+    orphan_blocks: 0,
+};
+
 fn index() -> Arc<Index> {
-    let config = Config {
-        block_size: 1,
-        registered_only: false,
-        group_rules: false,
-        orphan_blocks: 0,
-    };
-    Arc::new(Index::new(config).unwrap())
+    Arc::new(Index::new(CONFIG).unwrap())
 }
 
 /// A batch of one event; every block's token is its name.
@@ -34,7 +35,7 @@ fn batch(names: &[u64], event: impl FnOnce(&Batch) -> Event) -> Prepared {
         ..Batch::default()
     };
     batch.events.push(event(&batch));
-    Prepared::new(batch, 1, false).unwrap()
+    Prepared::new(batch, &CONFIG, false).unwrap()
 }
 
 /// Stores blocks below a parent, 0 for none.

@@ -280,7 +280,7 @@ impl Model {
         let unit = usize::from(unit.unwrap_or(0));
         let salt = store.salt.map(text);
         let own_salt = |hash: usize| {
-            let salts = &batch.salts[store.salts.clone()];
+            let salts = store.salts(batch);
             let own = salts.iter().find(|salt| salt.block as usize == hash);
             own.map(|salt| text(salt.text))
         };

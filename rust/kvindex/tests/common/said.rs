@@ -131,7 +131,7 @@ fn stored_event(batch: &mut Batch, stored: Stored) -> Event {
     let names = batch.names.len()..batch.names.len() + stored.names.len();
     let tokens = batch.tokens.len()..batch.tokens.len() + stored.tokens.len();
     let images = batch.images.len()..batch.images.len() + stored.images.len();
-    let salts = batch.salts.len()..batch.salts.len() + stored.salts.len();
+    let salts = batch.salts.len() as u32..(batch.salts.len() + stored.salts.len()) as u32;
     batch.names.extend(stored.names);
     batch.tokens.extend(stored.tokens);
     batch.images.extend(stored.images);

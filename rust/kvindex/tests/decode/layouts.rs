@@ -174,7 +174,7 @@ fn test_map_has_fields_by_name_in_any_order() {
     assert_eq!(text(&batch, store.salt), Some("outer"));
     assert_eq!(text(&batch, store.medium), Some("CPU"));
     assert!(store.remote && store.extra_keys && store.images.is_empty());
-    let salts = &batch.salts[store.salts.clone()];
+    let salts = store.salts(&batch);
     assert_eq!(salts.len(), 1);
     assert_eq!(
         (salts[0].block, text(&batch, Some(salts[0].text))),

@@ -99,7 +99,7 @@ fn check_event(batch: &Batch, event: &Event) {
     let images = &batch.images[store.images.clone()];
     assert!(images.is_sorted_by_key(|image| image.block));
     assert!(images.iter().all(|image| (image.block as usize) < hashes));
-    let salts = &batch.salts[store.salts.clone()];
+    let salts = store.salts(batch);
     assert!(salts.is_sorted_by(|left, right| left.block < right.block));
     let texts = [store.lora, store.salt, store.medium].into_iter().flatten();
     for text in texts.chain(salts.iter().map(|salt| salt.text)) {
