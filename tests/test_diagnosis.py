@@ -188,6 +188,19 @@ def test_only_the_one_that_differs_is_found(scene: Scene) -> None:
     assert found(scene.index, "w3") == {"names": 3}
 
 
+def test_ranks_of_one_worker_that_agree_hide_nothing(scene: Scene) -> None:
+    for path in "ABC":
+        scene.S("w1@0", path)
+        scene.S("w1@1", path)
+        scene.S("w2", path, names=[name("other " + path)])
+    assert found(scene.index) == found(scene.index, "w1", 1) == {"names": 3}
+    alone = Scene()
+    for path in "ABC":
+        alone.S("w1@0", path)
+        alone.S("w1@1", path, names=[name("other " + path)])
+    assert alone.index.diagnose() == []
+
+
 def test_names_are_compared_among_sources_of_one_kind(scene: Scene) -> None:
     scene.index.register("w1", profile="sglang")
     scene.index.register("w2", profile="vllm")

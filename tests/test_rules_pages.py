@@ -336,6 +336,30 @@ def test_pages_leave_nothing_behind(index: kvindex.Indexer) -> None:
         assert (len(index), stats["runs"], stats["names"]) == (0, 0, 0)
 
 
+def test_blocks_of_pages_have_no_name_that_others_could_share(
+    index: kvindex.Indexer,
+) -> None:
+    store(index, 0, [1, 2, 3, 4])
+    index.apply([kvindex.BlockStored([9], TEXT[:BLOCK])], worker="w2")
+    assert index.stats()["findings"] == {}
+    assert index.explain(TEXT, worker="w1")["findings"] == []
+    assert index.diagnose() == []
+
+
+def test_a_reset_tells_of_pages_of_another_cache_group() -> None:
+    index = kvindex.Indexer(block_size=BLOCK, group_rules=True)
+    page = kvindex.BlockStored(
+        [1],
+        TEXT[:PAGE],
+        block_size=PAGE,
+        group_idx=1,
+        kv_cache_spec_kind="sliding_window",
+    )
+    index.apply([page], worker="w1")
+    assert index.reset("w1")
+    assert not index.reset("w1")
+
+
 def test_pools_hold_pages(index: kvindex.Indexer) -> None:
     index.register_pool("p")
     event = kvindex.BlockStored([1, 2, 3, 4], TEXT[:BLOCK], block_size=PAGE)

@@ -123,6 +123,14 @@ def test_a_prompts_pages_are_found_by_computing_their_digests(store: Store) -> N
     assert (row.depth, row.shared) == (3, 3)
 
 
+def test_pages_count_behind_what_is_only_predicted(store: Store) -> None:
+    store.index.predict(tokens("ABCD"), worker="w1", ttl=60.0)
+    store.put(*parts("ABCDEF", "0_k", "0_v"))
+    store.drop(*parts("ABCDEF", "0_k", "0_v")[:8])
+    (row,) = store.index.match(tokens("ABCDEFG"))
+    assert (row.predicted, row.shared, row.depth) == (4, 2, 6)
+
+
 def test_pages_count_where_the_worker_lacks_them(store: Store) -> None:
     store.S("w1", "ABCDE")
     store.R("w1", "AB", "ABCDE")

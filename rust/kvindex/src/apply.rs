@@ -177,7 +177,7 @@ impl Writer {
     }
 
     /// Stores a page by the end of its digest, wherever in a prefix it is.
-    fn put_page(&mut self, target: Target, name: Name) {
+    fn put_digest(&mut self, target: Target, name: Name) {
         let space = Namespace {
             family: Family::Sglang,
             ..Namespace::default()
@@ -207,10 +207,10 @@ impl Writer {
         let length = if chunked { target.chunk } else { plan.unit };
         let pages = store.parent.is_none()
             && target.group == MAIN
-            && self.profile(target.holder).names_pages();
+            && self.profile(target.holder).names_digests();
         for &name in &batch.names[store.names.clone()] {
             if pages && name.wide() == 0 && !(sized && plan.unit != 1) {
-                self.put_page(target, name);
+                self.put_digest(target, name);
                 report.stored += 1;
                 continue;
             }

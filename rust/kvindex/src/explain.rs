@@ -52,7 +52,7 @@ impl Index {
                     held: walk.held(&self.shared, holder, reach),
                     pools: Vec::new(),
                     groups: holder.map_or_else(Vec::new, |holder| {
-                        let apart = walk.apart(usize::from(pairs), holder);
+                        let apart = walk.apart(usize::from(pairs), holder, keys.total() as u32);
                         let groups = &writer.holders.get(holder).groups;
                         groups.depths(size as u32, &apart)
                     }),

@@ -324,7 +324,7 @@ pub struct Stats {
     pub pools: u64,
     /// Holders: ranks of workers, and pools.
     pub holders: u64,
-    /// Claims: distinct blocks of every holder and tier.
+    /// Claims: distinct blocks of every holder and tier, of main cache groups.
     pub claims: u64,
     /// Blocks that wait for their parent.
     pub orphans: u64,

@@ -62,9 +62,10 @@ impl Groups {
     }
 
     fn learn(&mut self, number: u32, kind: GroupKind) {
-        match self.kinds.iter_mut().find(|known| known.0 == number) {
-            Some(known) => known.1 = kind,
-            None => self.kinds.push((number, kind)),
+        if let Some(known) = self.kinds.iter_mut().find(|known| known.0 == number) {
+            known.1 = kind;
+        } else if self.kinds.len() <= MAX_GROUPS {
+            self.kinds.push((number, kind));
         }
     }
 
@@ -198,6 +199,9 @@ impl Writer {
     pub(crate) fn forget_groups(&mut self, holder: u32) {
         let groups = std::mem::take(&mut self.holders.get_mut(holder).groups);
         if !groups.others.is_empty() {
+            // A query that read the claims before must not count them without
+            // the groups' needs.
+            self.spoil_queries();
             self.roster.set_needs(holder, Vec::new());
         }
     }

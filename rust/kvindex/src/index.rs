@@ -217,7 +217,8 @@ impl Index {
     }
 
     /// Ends predictions whose deadline is not after `now`, and what is too old by
-    /// then where age is limited; returns how many blocks of holders that are.
+    /// then where age is limited; returns how many blocks of holders that are, of
+    /// their main cache groups.
     ///
     /// # Errors
     ///

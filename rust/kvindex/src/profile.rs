@@ -134,7 +134,7 @@ impl Profile {
 
     /// Whether an integer without tokens and without a parent is the end of the
     /// digest of a page that SGLang has stored.
-    pub(crate) fn names_pages(&self) -> bool {
+    pub(crate) fn names_digests(&self) -> bool {
         self.kind == Kind::Mooncake
     }
 

@@ -216,7 +216,7 @@ impl Walk {
 
     /// How far each cache group of a holder could go on by itself, the main one
     /// first; empty where there is but one. `kind` is that of the last walk's keys.
-    pub(crate) fn apart(&self, kind: usize, holder: u32) -> Vec<u32> {
+    pub(crate) fn apart(&self, kind: usize, holder: u32, blocks: u32) -> Vec<u32> {
         if self.names.needs(holder).is_empty() || !self.counts.has_special() {
             return Vec::new();
         }
@@ -224,7 +224,7 @@ impl Walk {
         let (names, pools, credits) = (&self.names, &self.pools[kind], &self.credits);
         let predicted = expected(predicted, holder);
         let besides = Besides::of(holder, names, pools, credits, predicted);
-        besides.apart(holder, credits.of(holder), self.known())
+        besides.apart(holder, credits.of(holder), blocks)
     }
 
     /// How many leading blocks pools hold for a worker.
@@ -274,7 +274,12 @@ impl Walk {
     fn walk_others(&mut self, shared: &Shared, keys: &mut Keys<'_>) -> Result<(), Forked> {
         let (before, mut at) = (self.segments.len(), 0);
         // Behind a gap that nobody fills nothing counts.
-        let filled = if keys.have_gaps() { self.known() } else { 0 };
+        let filled = if keys.have_gaps() {
+            let predicted = self.predicted.iter().map(|row| row.1);
+            predicted.fold(self.known(), u32::max)
+        } else {
+            0
+        };
         loop {
             if let Some(segment) = self.next(shared, keys, at)? {
                 at = segment.end() as usize;

@@ -60,7 +60,7 @@ impl Evidence {
             *total += hashes;
         }
         if let Status::Gap(first, last) = report.status {
-            self.missed += last - first + 1;
+            self.missed = self.missed.saturating_add(last - first + 1);
         }
         self.batches += 1;
         self.last = batches;
@@ -167,26 +167,31 @@ impl Writer {
         holder.evidence.add(report, batches);
     }
 
-    /// For each worker's rank, how many blocks of a sample others of its kind hold,
-    /// too, and how many of them under a common name.
+    /// For each worker's rank, how many blocks of a sample other workers of its kind
+    /// hold, too, and how many of them under a common name.
     fn compare_names(&self) -> MixMap<u32, (u64, u64)> {
         let mut compared: MixMap<u32, (u64, u64)> = MixMap::default();
         let runs = u64::from(self.store.runs().1);
         let step = runs.div_ceil(SAMPLE).max(1);
         for run in (0..runs).step_by(step as usize) {
             let names = self.names_of_first(run as u32);
+            let worker = |holder: u32| &*self.holders.get(holder).name;
             let mut holders: MixMap<u8, BTreeSet<u32>> = MixMap::default();
-            let mut callers: MixMap<(u8, u64), BTreeSet<u32>> = MixMap::default();
+            let mut callers: MixMap<(u8, u64), BTreeSet<&str>> = MixMap::default();
             for &(kind, holder, name) in &names {
                 holders.entry(kind).or_default().insert(holder);
-                callers.entry((kind, name)).or_default().insert(holder);
+                let callers = callers.entry((kind, name)).or_default();
+                callers.insert(worker(holder));
             }
             let common = callers.values().filter(|callers| callers.len() > 1);
-            let agreeing: BTreeSet<u32> = common.flatten().copied().collect();
-            for holder in holders.values().filter(|own| own.len() > 1).flatten() {
-                let (seen, agreed) = compared.entry(*holder).or_default();
-                *seen += 1;
-                *agreed += u64::from(agreeing.contains(holder));
+            let agreeing: BTreeSet<&str> = common.flatten().copied().collect();
+            for own in holders.values() {
+                let workers: BTreeSet<&str> = own.iter().map(|holder| worker(*holder)).collect();
+                for holder in own.iter().filter(|_| workers.len() > 1) {
+                    let (seen, agreed) = compared.entry(*holder).or_default();
+                    *seen += 1;
+                    *agreed += u64::from(agreeing.contains(worker(*holder)));
+                }
             }
         }
         compared
@@ -206,11 +211,12 @@ impl Writer {
                 continue;
             };
             let profile = &self.holders.get(identity.holder).profile;
-            if claim.start > 0 || profile.own_names {
+            let member = self.members.get(claim.number());
+            // Blocks that pages make up have no names.
+            if claim.start > 0 || profile.own_names || !member.pages.is_empty() {
                 continue;
             }
-            let copies = &self.members.get(claim.number()).copies;
-            for copy in copies.get(&self.store.places, shared, first) {
+            for copy in member.copies.get(&self.store.places, shared, first) {
                 names.push((profile.kind as u8, identity.holder, copy.name.low()));
             }
         }

@@ -92,12 +92,7 @@ impl Writer {
         if new {
             let evidence = Evidence::since(self.totals.all_batches());
             self.holders.get_mut(holder).evidence = evidence;
-            let reuse = &self.store.shared.reuse;
-            // ORDERING: Release pairs with the Acquire at the start of a query,
-            // which then sees a roster without the number's former owner; the
-            // fence pairs with the one at its end.
-            reuse.store(reuse.load(Ordering::Relaxed) + 1, Ordering::Release);
-            fence(Ordering::Release);
+            self.spoil_queries();
             let name = roster::Name {
                 text: self.holders.get(holder).name.clone(),
                 rank,
@@ -107,6 +102,17 @@ impl Writer {
             self.roster.set(holder, Some(name));
         }
         holder
+    }
+
+    /// Has queries asked anew that are under way: they may have read of a holder
+    /// what goes together no more.
+    pub(crate) fn spoil_queries(&self) {
+        let reuse = &self.store.shared.reuse;
+        // ORDERING: Release pairs with the Acquire at the start of a query, which
+        // then sees a roster without the number's former owner, and no claim that
+        // has ended; the fence pairs with the one at its end.
+        reuse.store(reuse.load(Ordering::Relaxed) + 1, Ordering::Release);
+        fence(Ordering::Release);
     }
 
     /// Forgets a worker or a pool; whether it was registered or had sent
@@ -145,7 +151,7 @@ impl Writer {
     /// Whether a holder is more than a name.
     fn is_used(&self, holder: u32) -> bool {
         let known = self.holders.get(holder);
-        let mut slots = known.members.iter().flatten();
+        let mut slots = known.all_slots();
         let pages = |slot: &Slot| !self.members.get(slot.number).pages.is_empty();
         known.is_used() || self.predictions.blocks(holder) > 0 || slots.any(pages)
     }
