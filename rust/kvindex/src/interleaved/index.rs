@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::{explore, spawn};
-use crate::event::{Batch, Event, Name, Remove, Store};
+use crate::event::{Batch, Event, GroupKind, Name, Remove, Store};
 use crate::key::{BlockHasher, SEED, chain};
 use crate::profile::{Kind, Profile};
 use crate::{Blocks, Candidate, Config, Index, Moment, Options, Origin, Prepared, Sender, Walk};
@@ -19,7 +19,7 @@ const EVERYBODY: Options<'static> = Options {
 const CONFIG: Config = Config {
     block_size: 1,
     registered_only: false,
-    group_rules: false,
+    group_rules: true,
     orphan_blocks: 0,
 };
 
@@ -40,6 +40,11 @@ fn batch(names: &[u64], event: impl FnOnce(&Batch) -> Event) -> Prepared {
 
 /// Stores blocks below a parent, 0 for none.
 fn store(parent: u64, names: &[u64]) -> Prepared {
+    store_of(None, parent, names)
+}
+
+/// The same, of a cache group's kind.
+fn store_of(kind: Option<GroupKind>, parent: u64, names: &[u64]) -> Prepared {
     batch(names, |batch| {
         Event::Store(Store {
             names: 0..batch.names.len(),
@@ -54,7 +59,7 @@ fn store(parent: u64, names: &[u64]) -> Prepared {
             medium: None,
             remote: false,
             group: None,
-            kind: None,
+            kind,
             images: 0..0,
             salts: 0..0,
             extra_keys: false,
@@ -294,6 +299,21 @@ fn test_a_holder_is_not_called_as_who_has_the_number_next() {
         let reader = spawn(move || check(&find(&read, &keys), &["v 1", ""]));
         index.remove_worker("v").unwrap();
         apply(&index, "w", &nothing);
+        reader.join().unwrap();
+    });
+}
+
+/// The main cache group does not count alone while its holder is reset.
+#[test]
+fn test_a_reset_does_not_uncover_what_a_cache_group_lacks() {
+    explore(1, || {
+        let index = index();
+        apply(&index, "v", &store(0, &[1, 2]));
+        apply(&index, "v", &store_of(Some(GroupKind::State), 0, &[1]));
+        let (read, keys) = (index.clone(), keys(&[1, 2]));
+        loom::explore();
+        let reader = spawn(move || check(&find(&read, &keys), &["v 1", ""]));
+        index.reset("v", 0).unwrap();
         reader.join().unwrap();
     });
 }
