@@ -19,7 +19,7 @@ import argparse
 import asyncio
 import json
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,8 @@ PATHS = ("/v1/chat/completions", "/v1/completions")
 PREDICTIONS = Predictions(ttl=5.0)
 # An answer may take as long as it takes.
 TIMEOUT = httpx.Timeout(10.0, read=None)
+# Who waits looks again after this: requests that were lost free an engine, too.
+LOOK_SECONDS = 1.0
 # Headers of one connection, which the next one makes anew.
 HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 
@@ -167,7 +169,8 @@ class Gateway:
                     if "busy" not in error.reasons:
                         raise
                 self.freed.clear()
-                await self.freed.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.freed.wait(), LOOK_SECONDS)
 
     def done(self, decision: Decision) -> None:
         """End a request, and wake up who waits."""

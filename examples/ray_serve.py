@@ -30,7 +30,7 @@ from ray.serve.request_router import RequestRouter
 
 import kvindex
 from kvindex.feeds import Feed, Source
-from kvindex.policy import Cost, Filter, Predictions, Router
+from kvindex.policy import Change, Cost, Filter, Load, Predictions, Router
 from kvindex.publish import Publisher
 
 if TYPE_CHECKING:
@@ -66,10 +66,20 @@ class CacheRouter(RequestRouter):
     def initialize_state(self, *, block_size: int) -> None:
         """Start with no replica; Serve passes what is in `request_router_kwargs`."""
         self.index = kvindex.Indexer(block_size=block_size)
-        self.router = Router(self.index, policy=POLICY, predictions=EXPECTED)
+        # Where each request runs, as long as the load counts it: also one that is
+        # lost, or whose replica is gone, ends there.
+        self.sent: dict[str, str] = {}
+        load = Load(block_size=block_size, on_change=self.follow)
+        self.router = Router(self.index, policy=POLICY, load=load, predictions=EXPECTED)
         self.feed = Feed(self.index)
         self.feed.open()
-        self.sent: dict[str, str] = {}
+
+    def follow(self, change: Change) -> None:
+        """Note where a request runs, or that it runs no more."""
+        if change.kind == "add":
+            self.sent[change.request] = change.worker
+        elif change.kind == "done":
+            self.sent.pop(change.request, None)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Follow the replicas that there are now."""
@@ -103,7 +113,6 @@ class CacheRouter(RequestRouter):
         decision = self.router.route(
             pending_request.args[0], request=name, only=Filter(allowed=replicas)
         )
-        self.sent[name] = decision.worker
         others = (other.worker for other in decision.alternatives)
         return [[replicas[worker]] for worker in (decision.worker, *others)]
 
@@ -122,14 +131,12 @@ class CacheRouter(RequestRouter):
             self.router.done(name)
             only = Filter(pinned=worker)
             self.router.route(pending_request.args[0], request=name, only=only)
-            self.sent[name] = worker
 
     def on_request_completed(
         self, replica_id: ReplicaID, internal_request_id: str
     ) -> None:
         """Count a request no more."""
         if self.sent.get(internal_request_id) == replica_id.unique_id:
-            del self.sent[internal_request_id]
             self.router.done(internal_request_id)
 
 

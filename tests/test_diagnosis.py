@@ -313,6 +313,19 @@ def test_groups_that_are_not_indexed_are_found() -> None:
     index = kvindex.Indexer(block_size=stream.block_size)
     feed(index, "w1", stream)
     assert set(found(index)) == {"group"}
+    assert "Indexer(group_rules=True)" in advice(index, "group")
+
+
+def test_a_pool_has_no_finding_of_groups_since_nothing_helps() -> None:
+    stream = load("vllm", "f1_hybrid_full_swa")
+    index = kvindex.Indexer(block_size=stream.block_size)
+    index.register_pool("p")
+    reasons = 0
+    for message in stream.messages:
+        report = index.apply(message.payload, pool="p")
+        reasons += report.reasons.get("group", 0)
+    assert reasons > 0
+    assert index.diagnose() == []
 
 
 def test_refused_names_are_found(scene: Scene) -> None:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import numpy as np
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -19,7 +20,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import kvindex
+from examples import gateway
 from examples.gateway import Engine, Gateway
+from kvindex.policy import Limits, Load, Router
 from kvindex.publish import Publisher
 
 if TYPE_CHECKING:
@@ -171,6 +174,21 @@ def test_who_finds_all_engines_busy_waits_in_line() -> None:
             backend.free.set()
         assert [answer.result().status_code for answer in answers] == [200] * 4
         assert len(fleet.gateway.router.load) == 0
+
+
+def test_who_waits_finds_what_a_lost_request_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway, "LOOK_SECONDS", 0.05)
+    ours = Gateway([Engine("w0", "http://nowhere", "tcp://127.0.0.1:1")], BLOCK, 0)
+    load = Load(block_size=BLOCK, expiry_seconds=0.2)
+    ours.router = Router(ours.index, ["w0"], limits=Limits(prefill_tokens=0), load=load)
+    tokens = np.arange(8, dtype=np.uint32).data
+    # Nobody will say that it is done.
+    lost = ours.router.route(tokens)
+    found = asyncio.run(asyncio.wait_for(ours.decide(tokens), 5.0))
+    assert found.worker == "w0"
+    assert not ours.router.done(lost)
 
 
 def test_answers_are_passed_on_as_they_are(fleet: Fleet) -> None:

@@ -10,14 +10,43 @@ from pathlib import Path
 
 import pytest
 
+from kvindex.policy import Filter
+
 ROOT = Path(__file__).parents[1]
 TURNS, USERS = 3, 3
 
 
-@pytest.mark.skipif(
+needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,
     reason="Ray Serve is not installed: make ray",
 )
+
+
+@needs_ray
+def test_nothing_is_kept_of_requests_that_the_load_does_not_run() -> None:
+    from examples.ray_serve import CacheRouter  # noqa: PLC0415 - it imports ray
+
+    # Serve's own part is not asked.
+    ours = CacheRouter.__new__(CacheRouter)
+    ours.initialize_state(block_size=4)
+    try:
+        ours.router.set_workers(["w0", "w1"])
+        load = ours.router.load
+        for name in ("done", "gone", "lost"):
+            ours.router.route(range(8), request=name, only=Filter(pinned="w0"), now=0.0)
+        assert ours.sent == dict.fromkeys(("done", "gone", "lost"), "w0")
+        ours.router.done("done")
+        assert set(ours.sent) == {"gone", "lost"}
+        load.expire(now=1e6)
+        assert ours.sent == {}
+        ours.router.route(range(8), request="gone", only=Filter(pinned="w1"))
+        load.remove_worker("w1")
+        assert ours.sent == {}
+    finally:
+        ours.feed.close()
+
+
+@needs_ray
 def test_talks_go_back_to_the_replica_that_has_their_prefix() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

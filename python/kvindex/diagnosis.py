@@ -95,7 +95,7 @@ ADVICE: dict[Kind, str] = {
     ),
     "group": (
         "A hybrid model: cache groups besides the one with full attention are not "
-        "indexed, so depths are those of that group alone. For workers, "
+        "indexed, so depths are those of that group alone. "
         "Indexer(group_rules=True) asks every group."
     ),
     "ambiguous": (
@@ -230,7 +230,8 @@ def _counts(case: Case, talking: int) -> dict[Kind, int]:
         "names": case["compared"] * differs,
         "lora_id": reasons["lora_id"],
         "medium": reasons["medium"] * (case["medium"] != LEFT_OUT),
-        "group": reasons["group"],
+        # Of pools the main group alone counts, whatever is set.
+        "group": reasons["group"] * ("worker" in case),
         "ambiguous": reasons["ambiguous"],
         "faulty": sum(reasons[fault] for fault in FAULTS),
     }

@@ -173,6 +173,7 @@ def test_a_faulty_event_costs_only_itself(
     "payload",
     [
         [said("cleared"), said("cleared") | {"worker_id": 8}],
+        [said("cleared"), said("cleared") | {"worker_id": []}],
         "no JSON",
         [5],
         b"\x81",

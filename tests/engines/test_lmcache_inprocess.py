@@ -149,12 +149,16 @@ def test_the_captured_messages_are_read() -> None:
         message("BatchedKVOperationMsg", location="LocalCPUBackend", operations=5),
         message("BatchedKVOperationMsg", operations=[]),
         message("FullSyncBatchMsg", location="LocalCPUBackend", keys=["key"]),
+        message("AnotherMsg", instance_id=[]),
+        message("BatchedKVOperationMsg", location=[], operations=[{"op_type": []}]),
+        wire.pack({"type": []}),
         wire.pack({}),
     ],
 )
 def test_a_message_that_cannot_be_read_is_counted(payload: bytes) -> None:
     index = inside_vllm()
     assert index.apply(payload, worker=WORKER).reasons == {"malformed": 1}
+    assert index.apply(operations(("admit", "AB")), worker=WORKER).ignored == 0
 
 
 def test_messages_of_another_instance_are_refused() -> None:

@@ -266,3 +266,53 @@ def test_what_cannot_be_read_is_counted(store: Store) -> None:
             store.index.apply(broken, pool="store")
     with pytest.raises(kvindex.DecodeError):
         Mooncake(BLOCK).decode({"events": []})
+
+
+ODD: list[object] = [None, 7, 1.5, True, [], {}, [[]], {"a": []}, b"", "", "stored"]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_an_odd_event_costs_only_itself(store: Store, odd: object) -> None:
+    before, after = parts("AB", "_k")
+    fine = said("stored", before), said("stored", after)
+    for bad in (odd, {"event_type": odd}, said(odd, after), said("stored", odd)):  # type: ignore[arg-type]
+        store.index.reset_pool("store")
+        report = store.index.apply(batch(fine[0], bad, fine[1]), pool="store")
+        assert (report.stored, store.depth("AB")) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", ["stored", "removed"])
+def test_a_group_without_end_is_malformed(store: Store, kind: str) -> None:
+    # Longer than what Python makes a number of.
+    endless = vllm(b"12345678").replace("group:0", f"group:{'9' * 5_000}")
+    report = store.index.apply(
+        batch(said(kind, endless), said("stored", parts("A", "_k")[0])), pool="store"
+    )
+    assert (report.reasons, report.stored) == ({"malformed": 1}, 1)
+
+
+def test_of_two_models_in_one_store_the_first_counts(store: Store) -> None:
+    store.put(*parts("A", "_k", tag="model_a_"))
+    report = store.put(*parts("AB", "_k", tag="model_b_"), *parts("AB", "_k"))
+    assert (report.stored, report.reasons) == (0, {"medium": 4})
+    assert store.depth("AB") == 1
+    assert store.drop(*parts("A", "_k", tag="model_b_")).removed == 0
+    assert store.depth("AB") == 1
+    assert store.index.diagnose() == []
+    # Keys of vLLM's are of a kind of their own.
+    hashes = [sha256(path.encode()).digest() for path in ("C", "CD")]
+    store.S("w1", "CD", names=hashes)
+    store.put(vllm(hashes[0]), vllm(hashes[1]).replace("org", "other"))
+    assert store.depth("CD") == 1
+
+
+def test_whoever_is_first_after_a_reset_is_followed(store: Store) -> None:
+    for again in (
+        lambda: store.index.reset_pool("store"),
+        lambda: store.index.apply(batch(said("cleared", None)), pool="store"),
+    ):
+        for tag in ("model_a_", "model_b_"):
+            store.put(*parts("A", "_k", tag=tag))
+            assert store.depth("A") == 1
+            again()
+            assert store.depth("A") == 0

@@ -99,9 +99,9 @@ def test_the_published_example_is_read() -> None:
     assert row(index, prompt[:SIZE] + child) == (2, 0, 0, 0)
     assert row(index, child) == (0, 0, 0, 0)
     assert row(index, child, cache_salt="tenant-x") == (1, 0, 0, 0)
-    # The last block is not full; the small window is another group.
+    # The last block is not full; the small window is left out.
     assert reports[2].reasons == {"partial": 1}
-    assert reports[3].reasons == {"group": 3}
+    assert reports[3].reasons == {"medium": 3}
     assert reports[8].removed == reports[8].ignored == 0
     assert reports[9].removed == 1
 
@@ -241,7 +241,7 @@ def test_only_the_largest_window_is_followed() -> None:
     assert depths(index, "AB") == {}
     small.number = 2
     ignored = index.apply([small.stored("AB"), small.removed("AB", "A")], worker=WORKER)
-    assert ignored.reasons == {"group": 4}
+    assert ignored.reasons == {"medium": 4}
     assert depths(index, "XY") == {WORKER: 2}
 
 
@@ -250,7 +250,8 @@ def test_of_groups_with_one_window_the_first_is_followed() -> None:
     events = [said.stored("A"), said.stored("A"), said.removed("A")]
     for event, group in zip(events, (0, 1, 1), strict=True):
         event["layer_group_id"] = group
-    assert index.apply(events, worker=WORKER).reasons == {"group": 2}
+    assert index.apply(events, worker=WORKER).reasons == {"medium": 2}
+    assert index.diagnose() == []
     assert depths(index, "A") == {WORKER: 1}
 
 

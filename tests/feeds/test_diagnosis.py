@@ -43,7 +43,7 @@ def test_a_publisher_that_is_not_there_is_found(index: kvindex.Indexer) -> None:
     with feed:
         assert feed.wait(until=lambda rows: rows[0].status == "connecting")
         assert found(feed) == [("w1", "unreachable", 1)]
-        assert NOBODY in feed.diagnose()[0].advice
+        assert f"{NOBODY}: no publisher there (connecting)" in feed.diagnose()[0].advice
 
 
 def test_losses_without_a_replay_are_found(
@@ -113,11 +113,45 @@ def silent(*states: SourceState) -> list[tuple[str | None, int]]:
 def test_a_source_is_silent_while_others_talk() -> None:
     talking = live("w2", NOW - 59.0)
     assert silent(live("w1", NOW - 61.0), talking) == [("w1", 61)]
-    assert silent(live("w1", None), talking) == [("w1", 60)]
+    assert silent(live("w1", None, last_connect=NOW - 61.0), talking) == [("w1", 61)]
     assert silent(live("w1", NOW - 59.0), talking) == []
     assert silent(live("w1", NOW - 61.0), live("w2", NOW - 60.0)) == []
     assert silent(live("w1", NOW - 61.0, status="replaying"), talking) == []
-    assert silent(live("w1", None)) == []
+    assert silent(live("w1", None, last_connect=NOW - 61.0)) == []
+
+
+def test_a_source_is_not_silent_before_it_had_the_time_to_talk() -> None:
+    talking = live("w2", NOW)
+    assert silent(live("w1", None, last_connect=NOW - 59.0), talking) == []
+    back = live("w1", NOW - 100.0, last_connect=NOW - 1.0)
+    assert silent(back, talking) == []
+
+
+def test_a_source_that_has_just_connected_has_no_finding(
+    index: kvindex.Indexer, start: Start
+) -> None:
+    engines = [start(replay=False), start(replay=False)]
+    sources = [
+        Source(f"w{number}", engine.endpoint)
+        for number, engine in enumerate(engines, 1)
+    ]
+    with Feed(index, sources) as feed:
+        for engine in engines:
+            engine.subscribed()
+        engines[0].publish(batch(stores("A")))
+        assert feed.wait(
+            until=lambda rows: (
+                all(row.status == "live" for row in rows) and rows[0].applied == 1
+            )
+        )
+        assert found(feed) == []
+
+
+def test_a_pools_source_is_found_as_the_pools() -> None:
+    pool = resting(Source("store", NOBODY, pool=True), "failed")
+    (finding,) = of_sources([pool], now=NOW, silence=60.0)
+    assert (finding.worker, finding.pool) == (None, "store")
+    assert str(finding).startswith("pool 'store': unreachable (1): ")
 
 
 def test_a_source_that_was_given_up_says_why() -> None:

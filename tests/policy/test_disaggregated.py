@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -228,3 +229,32 @@ def test_a_bypass_without_a_meaning_is_refused_by_name(
 ) -> None:
     with pytest.raises(kvindex.ConfigError, match=next(iter(given))):
         Bypass(**given)
+
+
+@pytest.mark.parametrize("predictions", [None, Predictions()])
+def test_a_prompt_is_hashed_before_the_load_is_locked(
+    predictions: Predictions | None,
+) -> None:
+    both = pools({"p1": 4})
+    both.prefill.predictions = predictions
+    index = both.prefill.index
+    asked: list[bool] = []
+
+    class Watched:
+        """An index that looks whether others could decide while it is asked."""
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it is
+            if name.startswith("match"):
+                with ThreadPoolExecutor(1) as threads:
+                    asked.append(threads.submit(could_decide).result())
+            return getattr(index, name)
+
+    def could_decide() -> bool:
+        free = both.prefill.load.lock.acquire(blocking=False)
+        if free:
+            both.prefill.load.lock.release()
+        return free
+
+    both.prefill.index = Watched()  # type: ignore[assignment]
+    assert names(both.route(PROMPT))[0] == "p1"
+    assert asked == [True]

@@ -48,9 +48,9 @@ class Dynamo:
         if is_batch(payload):
             return [stream(bytes(payload))]
         events = records(payload, EXPECTED)
-        workers = {event.get("worker_id") for event in events}
+        workers = {str(event.get("worker_id")) for event in events}
         if len(workers) > 1:
-            known = ", ".join(sorted(map(str, workers)))
+            known = ", ".join(sorted(workers))
             message = f"expected events of one worker, found those of {known}"
             raise DecodeError(message)
         return [_batch(event) for event in events]

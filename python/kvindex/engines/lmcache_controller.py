@@ -46,10 +46,11 @@ class Controller:
     def decode(self, said: dict[str, Any]) -> list[Batch]:
         """Read one message; raises DecodeError where it is another instance's."""
         kind, instance = said.get("type"), said.get("instance_id")
-        if self._instance not in {None, instance}:
+        if self._instance not in (None, instance):
             message = f"expected messages of {self._instance!r}, found {instance!r}"
             raise DecodeError(message)
-        self._instance = instance
+        if isinstance(instance, str):
+            self._instance = instance
         try:
             worker = int(said["worker_id"])
             if kind in {"RegisterMsg", "DeRegisterMsg"}:

@@ -19,7 +19,7 @@ from typing import Any
 
 from kvindex.engines.engine import Batch, Event
 from kvindex.engines.parts import Parts
-from kvindex.engines.reading import LEFT_OUT, MALFORMED, MISSHAPEN, natural
+from kvindex.engines.reading import MALFORMED, MISSHAPEN, left_out, natural
 from kvindex.errors import DecodeError
 from kvindex.events import BlockRemoved, BlockStored
 
@@ -142,7 +142,7 @@ class Coordinator:
     def _leave_out(self, entries: list[Entry], tier: str) -> list[Event]:
         """Learn from what is another's."""
         self._learn_all(entries, tier)
-        return [_left_out([entry.name for entry in entries])]
+        return [left_out([entry.name for entry in entries])]
 
     def _store(self, entries: list[Entry], tier: str, backend: str) -> list[Event]:
         self._learn_all(entries, tier)
@@ -151,7 +151,7 @@ class Coordinator:
         for entry in entries:
             self._model = self._model or entry.model
             if entry.model != self._model:
-                found.append(_left_out([entry.name]))
+                found.append(left_out([entry.name]))
                 continue
             found += self._expect(entry)
             if self._parts.put((medium, entry.name), entry.part, backend):
@@ -226,8 +226,3 @@ def _medium(tier: str, backend: str) -> str:
 def _removed(key: Key) -> Event:
     medium, name = key
     return BlockRemoved([name], medium)
-
-
-def _left_out(names: list[bytes]) -> Event:
-    """Return a store that the index drops, and counts under `medium`."""
-    return BlockStored(names, [], medium=LEFT_OUT)

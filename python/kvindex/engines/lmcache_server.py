@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvindex.engines.engine import Batch, Event
-from kvindex.engines.reading import LEFT_OUT, MALFORMED, MISSHAPEN, natural
+from kvindex.engines.reading import MALFORMED, MISSHAPEN, left_out, natural
 from kvindex.events import BlockRemoved, BlockStored
 
 MEDIUM = "CPU"
@@ -58,7 +58,7 @@ class Server:
             return [MALFORMED]
         self._model = self._model or model
         if model != self._model:
-            return [BlockStored(names, [], medium=LEFT_OUT)]
+            return [left_out(names)]
         if kind == "removed":
             gone = [name for name in names if name in self._said]
             for name in gone:

@@ -15,6 +15,10 @@ layers. A block counts when there are objects of all parts that were heard of.
 
 The master says on which medium an object was put, but not when it leaves one and
 stays on another: blocks lie on the external tier while there is any copy.
+
+What stands before the digest or the ranks says whose objects these are: another
+model's blocks have the same names. Of each kind of key one is followed, the first
+that was stored; the others' are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +29,14 @@ from typing import Any
 from kvindex._core import unpack
 from kvindex.engines.engine import Batch, Engine, Event
 from kvindex.engines.parts import Parts
-from kvindex.engines.reading import MALFORMED, is_batch, unexpected, unknown
+from kvindex.engines.reading import (
+    MALFORMED,
+    MISSHAPEN,
+    is_batch,
+    left_out,
+    unexpected,
+    unknown,
+)
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
 
 EXPECTED = "a batch of Mooncake's master"
@@ -45,7 +56,7 @@ NUMBER_KEY = re.compile(r"0[xX][0-9a-fA-F]{1,16}|\d{1,20}", re.ASCII)
 
 Name = int | bytes
 Block = tuple[str, Name]
-"""Whose it is, and its name."""
+"""Which kind of key it has, and its name."""
 
 Part = tuple[int, str]
 """The group of layers, and whatever else the key says."""
@@ -61,6 +72,7 @@ class Mooncake:
     def reset(self, _: int | None) -> None:
         """Forget what the store held."""
         self._heard: dict[str, set[Part]] = {}
+        self._followed: dict[str, str] = {}
         self._parts: Parts[Block] = Parts(self._expected)
 
     def decode(self, payload: Any) -> list[Batch]:  # noqa: ANN401
@@ -81,14 +93,22 @@ class Mooncake:
         if kind == "cleared":
             self.reset(None)
             return [AllBlocksCleared()]
-        if kind not in {"stored", "removed"}:
+        # A tuple: a list is no member of a set, but an error.
+        if kind not in ("stored", "removed"):
             return [unknown(kind)]
-        if not isinstance(key, str):
+        try:
+            block, whose, part = _read(key)
+        except MISSHAPEN:
             return [MALFORMED]
-        block, part = _read(key)
-        if kind == "removed":
-            gone = self._parts.drop(block, part)
-            return [BlockRemoved([block[1]], MEDIUM)] if gone else []
+        if kind == "stored":
+            return self._put(block, whose, part)
+        ours = self._followed.get(block[0]) == whose
+        gone = ours and self._parts.drop(block, part)
+        return [BlockRemoved([block[1]], MEDIUM)] if gone else []
+
+    def _put(self, block: Block, whose: str, part: Part) -> list[Event]:
+        if self._followed.setdefault(block[0], whose) != whose:
+            return [left_out([block[1]])]
         found: list[Event] = []
         heard = self._heard.setdefault(block[0], set())
         if part not in heard:
@@ -106,22 +126,22 @@ class Mooncake:
         return [part for part in heard if part[0] == first]
 
 
-def _read(key: str) -> tuple[Block, Part]:
-    """Return the block that an object belongs to, and which part of it that is."""
+def _read(key: Any) -> tuple[Block, str, Part]:  # noqa: ANN401
+    """Return an object's block, whose it is, and which part; or raise `MISSHAPEN`."""
     if found := SGLANG_KEY.fullmatch(key):
         whose, digest, part = found.groups()
         # Not the first 8 bytes, which workers call the block by: those lie in
         # a chain, and this one does not.
-        return (f"sglang {whose or ''}", int(digest[-16:], 16)), (0, part)
+        return ("sglang", int(digest[-16:], 16)), whose or "", (0, part)
     if found := VLLM_KEY.fullmatch(key):
         whose, ranks, group, name = found.groups()
-        return (f"vllm {whose}", bytes.fromhex(name)), (int(group or 0), ranks)
+        return ("vllm", bytes.fromhex(name)), whose, (int(group or 0), ranks)
     if NUMBER_KEY.fullmatch(key):
         number = int(key, 0) if key[:2] in {"0x", "0X"} else int(key)
         if number < 1 << 64:
-            return ("", number.to_bytes(8, "big")), (0, "")
+            return ("", number.to_bytes(8, "big")), "", (0, "")
     # Nobody is known by that name, which is counted.
-    return ("", key.encode()), (0, "")
+    return ("", key.encode()), "", (0, "")
 
 
 MOONCAKE = Engine(

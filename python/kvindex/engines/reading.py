@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvindex._core import unpack
 from kvindex.engines.engine import Batch, Event
 from kvindex.errors import DecodeError
 from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MALFORMED = BlockRemoved(None)  # type: ignore[arg-type]
 """Stands for an event that cannot be read: the index counts it as `malformed`."""
@@ -18,8 +21,9 @@ MISSHAPEN = (AttributeError, KeyError, TypeError, ValueError)
 """What reading an event raises that has not the shape that it should have."""
 
 LEFT_OUT = "left out"
-"""A medium that no index knows, for what is none of the holder's: another model's, or
-a shared cache's for a worker. It is counted, and no finding of a diagnosis."""
+"""A medium that no index knows, for what is none of the holder's: another model's, a
+shared cache's for a worker, or a window's that is not followed. It is counted, and no
+finding of a diagnosis."""
 
 JSON_STARTS = b'{[ \t\r\n"'
 """The first bytes of JSON; a msgpack batch begins with another byte."""
@@ -30,6 +34,11 @@ def natural(value: object, bits: int = 64) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**bits:
         return value
     return None
+
+
+def left_out(names: Sequence[int | bytes]) -> Event:
+    """Return a store that the index drops, and counts under `medium`."""
+    return BlockStored(names, [], medium=LEFT_OUT)
 
 
 def unexpected(expected: str, found: object) -> DecodeError:

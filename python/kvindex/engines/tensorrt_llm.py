@@ -22,6 +22,7 @@ from kvindex.engines.reading import (
     MALFORMED,
     MISSHAPEN,
     is_batch,
+    left_out,
     natural,
     records,
     stream,
@@ -32,9 +33,6 @@ from kvindex.events import AllBlocksCleared, BlockRemoved, BlockStored
 Name = int | bytes
 MEDIA = ("GPU", "CPU", "DISK")
 """What a cache level is called here; deeper ones are disks, too."""
-
-OTHER_WINDOW = 1
-"""The cache group of the windows that are not followed."""
 
 
 @dataclass(slots=True)
@@ -150,9 +148,8 @@ class Tree:
     def take(self, said: Said) -> list[Event]:
         """Return what an event means."""
         if self._window is not None and said.window < self._window:
-            # Counted as a group that is not followed.
-            names = said.names
-            return [BlockRemoved(names, None, OTHER_WINDOW, "sliding_window")]
+            names = list(dict.fromkeys(said.names))
+            return [left_out(names)] if names else []
         found = self._follow(said.window)
         if said.kind == "stored":
             found += self._store(said.parent, said.blocks)

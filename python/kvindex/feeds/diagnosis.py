@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ADVICE: dict[Kind, str] = {
     "unreachable": (
-        "{endpoint}: no publisher there ({status}; {error}). Is the engine up, with "
+        "{endpoint}: no publisher there ({status}). Is the engine up, with "
         "its events switched on (--kv-events-config), and the address reachable?"
     ),
     "silent": (
@@ -48,8 +48,9 @@ def of_sources(
     talking = now - latest < silence
     findings = []
     for state in states:
-        last = state.last_activity
-        quiet = int(silence if last is None else now - last)
+        # Who has only just been reached had no time to say anything.
+        times = (state.last_activity, state.last_connect)
+        quiet = int(now - max((time for time in times if time), default=now))
         others = [rank for rank in state.ranks if rank != state.dp_rank]
         counts: dict[Kind, int] = {
             "unreachable": int(state.status in {"connecting", "failed"}),
@@ -62,7 +63,7 @@ def of_sources(
         }
         words = {
             "endpoint": state.endpoint,
-            "status": state.status,
+            "status": "; ".join(filter(None, (state.status, state.last_error))),
             "error": state.last_error,
             "quiet": quiet,
             "ranks": ", ".join(map(str, others)),
@@ -73,7 +74,8 @@ def of_sources(
                 kind=kind,
                 count=counts[kind],
                 advice=text.format_map(words),
-                worker=state.worker,
+                worker=None if state.pool else state.worker,
+                pool=state.worker if state.pool else None,
                 dp_rank=state.dp_rank,
             )
             for kind, text in ADVICE.items()

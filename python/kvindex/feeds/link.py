@@ -82,7 +82,7 @@ class Link:
         watch.watch(self._subscription.monitor, self)
         if self.source.endpoint.startswith("inproc:"):
             # ZMQ has no connections to monitor inside a process.
-            self._tracker.connected(time.monotonic())
+            self._connected(time.monotonic())
             self._follow_exchange(watch)
 
     def turn(self, watch: Watch) -> None:
@@ -93,7 +93,7 @@ class Link:
         # of it, so the news must be read after the message and heeded first.
         for made in self._subscription.changes():
             if made:
-                self._tracker.connected(now)
+                self._connected(now)
             else:
                 self._tracker.disconnected()
         self._follow_exchange(watch)
@@ -115,6 +115,10 @@ class Link:
         watch.unwatch(self._subscription.socket)
         watch.unwatch(self._subscription.monitor)
         self._subscription.close()
+
+    def _connected(self, now: float) -> None:
+        self._tally.last_connect = time.time()
+        self._tracker.connected(now)
 
     def _take_message(self, frames: list[bytes], now: float) -> None:
         self._tally.last_activity = time.time()

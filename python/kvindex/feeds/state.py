@@ -50,6 +50,8 @@ class SourceState:
         last_error: The last thing that went wrong, None if nothing did.
         last_activity: When the last message came, in Unix seconds, None before
             the first.
+        last_connect: When the last connection was made, in Unix seconds, None
+            before the first.
     """
 
     worker: str
@@ -77,6 +79,7 @@ class SourceState:
     ranks: tuple[int, ...]
     last_error: str | None
     last_activity: float | None
+    last_connect: float | None
 
     @property
     def key(self) -> Key:
@@ -107,6 +110,7 @@ class Tally:
     ranks: tuple[int, ...] = ()
     last_error: str | None = None
     last_activity: float | None = None
+    last_connect: float | None = None
 
     def lose(self, first: int, last: int) -> None:
         """Count a range of batches that will never come."""

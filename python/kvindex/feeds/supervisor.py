@@ -324,8 +324,8 @@ class Feed:
         What the events themselves show is found by `Indexer.diagnose`.
 
         Args:
-            silence: Seconds without a message after which a source is called
-                silent, if another one was heard of since.
+            silence: Seconds without a message, from its last connection on, after
+                which a source is called silent, if another one was heard of since.
         """
         return of_sources(self.sources(), now=time.time(), silence=silence)
 

@@ -172,32 +172,30 @@ class Disaggregated:
             msg = f"pool is {min(unknown)!r}: expected prefill or decode"
             raise ConfigError(msg)
         request = request or f"request-{next(NUMBERS)}"
-        prompt: dict[str, Any] = {
-            "request": request,
-            "lora_name": lora_name,
-            "cache_salt": cache_salt,
-            "mm": mm,
-            "now": now,
-        }
         decode = self.decode.route(
             tokens,
+            request=request,
+            lora_name=lora_name,
+            cache_salt=cache_salt,
+            mm=mm,
             only=only.get("decode", EVERYBODY),
             override=override.get("decode", AS_EVER),
-            **prompt,
+            now=now,
         )
         fits = self.bypass.fits(decode.why["decode_blocks"])
         cached = round(decode.row.score * self.decode.index.block_size)
         rest = max(0, decode.prompt_tokens - cached)
         if fits and self.bypass.short(rest, decode.prompt_tokens):
             return Split(request, decode, None, "short")
+        different = override.get("prefill", AS_EVER)
         try:
+            prompt = self.prefill._prompt(  # noqa: SLF001 - `choose` would hash within the lock
+                tokens, lora_name, cache_salt, mm, different, now
+            )
             # No other decision may come between the choice and what follows of it.
             with self.prefill.load.lock:
-                prefill = self.prefill.choose(
-                    tokens,
-                    only=only.get("prefill", EVERYBODY),
-                    override=override.get("prefill", AS_EVER),
-                    **prompt,
+                prefill = self.prefill._choose(  # noqa: SLF001
+                    prompt, request, only.get("prefill", EVERYBODY), different, now
                 )
                 if fits and self.bypass.busy(prefill.why["prefill_tokens"]):
                     return Split(request, decode, None, "busy")

@@ -26,6 +26,10 @@ class Predictions:
     arrive; a block that an event has confirmed is not counted twice. Predictions
     are of the device alone: whether a block moves to host memory only events tell.
 
+    One clock counts for predictions, for the index's `max_age` and for what a feed
+    ends: the router's `now`, `time.monotonic()` by default. With another one, as
+    `time.time()`, all that has an age ends at the next decision.
+
     Attributes:
         ttl: Seconds until a prediction ends, above 0. Predicting a block again
             begins anew.

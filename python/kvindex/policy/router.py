@@ -179,7 +179,8 @@ class Router:
             mm: Images, as (identifier, first token, length).
             only: Whom to leave out.
             override: What is different for this prompt.
-            now: Seconds, `time.monotonic()` if not given.
+            now: Seconds, `time.monotonic()` if not given. Predictions, a `max_age`
+                and a feed go by this clock, too: another one ends what they keep.
 
         Raises:
             NoEligibleWorkerError: If nobody may serve it now. Nothing is added.

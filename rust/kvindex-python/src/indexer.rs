@@ -151,7 +151,8 @@ impl Indexer {
     ///         None is always current.
     ///     strict: Whether to refuse the whole batch for a structural fault.
     ///     now: The time in seconds, by default `time.monotonic()`. It matters only where
-    ///         a `max_age` is set; the clock must be that of `expire`.
+    ///         a `max_age` is set; the clock must be that of `expire` and `predict`, which
+    ///         routers and feeds call with `time.monotonic()`.
     ///
     /// Returns:
     ///     What became of the batch; where a decoder of the worker's engine found

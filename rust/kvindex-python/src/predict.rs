@@ -30,7 +30,8 @@ impl Indexer {
     ///     ttl: Seconds until the deadline, 0 or more; 0 predicts nothing, infinity
     ///         is never.
     ///     now: The time in seconds, by default `time.monotonic()`. The clock must be
-    ///         the same for all calls. What is due by then ends for this rank.
+    ///         the same for all calls, those of `expire` and `apply` and of routers and
+    ///         feeds included. What is due by then ends for this rank.
     ///     capacity: How many blocks may be predicted of the rank at once, None for
     ///         any number. Of a longer prompt only the first blocks are taken. Beyond
     ///         it what ends first goes first, then what was predicted least recently,
@@ -146,7 +147,9 @@ impl Indexer {
     /// `max_age` allows.
     ///
     /// Args:
-    ///     now: The time in seconds, by default `time.monotonic()`.
+    ///     now: The time in seconds, by default `time.monotonic()`. The clock must be
+    ///         that of `predict` and of `apply`, also where routers and feeds call them:
+    ///         a time of another clock ends everything.
     ///
     /// Returns:
     ///     How many blocks were predicted or held so, each rank's, pool's and tier's
