@@ -316,6 +316,13 @@ def test_groups_that_are_not_indexed_are_found() -> None:
     assert "Indexer(group_rules=True)" in advice(index, "group")
 
 
+def test_with_group_rules_there_is_no_finding_of_groups() -> None:
+    index = kvindex.Indexer(block_size=BLOCK, group_rules=True)
+    gone = kvindex.BlockRemoved([name("A")], group_idx=3)
+    assert index.apply([gone], worker="w1").reasons == {"group": 1}
+    assert index.diagnose() == []
+
+
 def test_a_pool_has_no_finding_of_groups_since_nothing_helps() -> None:
     stream = load("vllm", "f1_hybrid_full_swa")
     index = kvindex.Indexer(block_size=stream.block_size)

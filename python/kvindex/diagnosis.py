@@ -173,12 +173,19 @@ class Case(TypedDict, total=False):
     lora_id: int | None
 
 
-def of_index(cases: Sequence[Case], block_size: int) -> list[Finding]:
+def of_index(
+    cases: Sequence[Case],
+    block_size: int,
+    group_rules: bool,  # noqa: FBT001 - called from Rust
+) -> list[Finding]:
     """Return what is found of each holder of an index."""
     talking = sum(case["batches"] > 0 for case in cases)
     findings = []
     for case in cases:
         counts = _counts(case, talking)
+        # Of pools the main group alone counts, whatever is set.
+        if group_rules or "pool" in case:
+            counts["group"] = 0
         reasons = case["reasons"]
         words: dict[str, object] = {
             **case,
@@ -230,8 +237,7 @@ def _counts(case: Case, talking: int) -> dict[Kind, int]:
         "names": case["compared"] * differs,
         "lora_id": reasons["lora_id"],
         "medium": reasons["medium"] * (case["medium"] != LEFT_OUT),
-        # Of pools the main group alone counts, whatever is set.
-        "group": reasons["group"] * ("worker" in case),
+        "group": reasons["group"],
         "ambiguous": reasons["ambiguous"],
         "faulty": sum(reasons[fault] for fault in FAULTS),
     }

@@ -55,10 +55,10 @@ impl Indexer {
         let symptoms = py.detach(|| self.index.symptoms())?;
         let cases = symptoms.iter().map(|each| case(py, each, expected));
         let cases = PyList::new(py, cases.collect::<PyResult<Vec<_>>>()?)?;
-        let block_size = self.index.config().block_size;
+        let config = self.index.config();
         Ok(py
             .import("kvindex.diagnosis")?
-            .call_method1("of_index", (cases, block_size))?)
+            .call_method1("of_index", (cases, config.block_size, config.group_rules))?)
     }
 
     /// How many findings there are of each kind; of one worker's rank, if given.
