@@ -29,13 +29,13 @@ CALLS = 256
 # Counting is switched on in these functions.
 FUNCTIONS = {
     "all of it, from Python": (
-        "*Indexer*::__pymethod_match*",
-        "*Indexer*::__pymethod_apply__*",
+        "*__pymethod_match*",
+        "*__pymethod_apply__*",
     ),
     "the core alone": ("*Index>::find",),
 }
 # What was counted is put aside before this one is called.
-MARK = "*Indexer*::__pymethod_stats__*"
+MARK = "*__pymethod_stats__*"
 # What is counted, and callgrind's names for it.
 KINDS = {
     "instructions": ("Ir",),
