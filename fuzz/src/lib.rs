@@ -8,6 +8,7 @@ pub mod memory;
 use std::sync::LazyLock;
 use std::{env, fs};
 
+use kvindex::event::{Event, Store};
 use kvindex::{Index, Origin};
 
 use common::agree::Both;
@@ -60,6 +61,15 @@ pub fn wire(input: &[u8]) {
         return;
     }
     let block_size = u32::from(choice % 4) + 1;
+    // Nor does it know pages smaller than a block.
+    let is_page = |store: &Store| {
+        let size = store.block_size.unwrap_or(0);
+        (1..u64::from(block_size)).contains(&size)
+    };
+    let paged = |event: &Event| matches!(event, Event::Store(store) if is_page(store));
+    if batch.events.iter().any(paged) {
+        return;
+    }
     let mut both = Both::new(usual(block_size));
     for (number, kind) in [choice / 4 % 7, choice / 28 % 7].into_iter().enumerate() {
         both.register(sender(number), profile(kind.into(), block_size));

@@ -94,16 +94,21 @@ pub(super) fn extended(profile: &Profile, item: &Item, hash: &Hash, mut path: Pa
     path
 }
 
+/// Whether an event says that its group is not one of full attention.
+fn is_other(kind: Option<GroupKind>) -> bool {
+    kind.is_some_and(|kind| kind != GroupKind::Full)
+}
+
 /// Whether a store belongs to the first group of full attention; learns from it.
 pub(super) fn main_store(holder: &mut Holder, group: Option<u32>, kind: Option<GroupKind>) -> bool {
     let Some(number) = group else {
-        return kind != Some(GroupKind::Other);
+        return !is_other(kind);
     };
     if let Some(kind) = kind {
         holder.kinds.insert(number, kind);
     }
     match kind {
-        Some(GroupKind::Other) => false,
+        _ if is_other(kind) => false,
         None if number != 0 => holder.main == group,
         _ => *holder.main.get_or_insert(number) == number,
     }
@@ -115,7 +120,7 @@ pub(super) fn main_removal(holder: &Holder, group: Option<u32>, kind: Option<Gro
         (Some(kind), _) => kind == GroupKind::Full,
         (None, None) => true,
         (None, Some(group)) => holder.main.map_or_else(
-            || group == 0 && holder.kinds.get(&0) != Some(&GroupKind::Other),
+            || group == 0 && !is_other(holder.kinds.get(&0).copied()),
             |main| group == main,
         ),
     }
