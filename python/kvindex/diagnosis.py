@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from kvindex.engines.reading import LEFT_OUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Kind = Literal[
     # what the events said
@@ -194,19 +194,38 @@ def of_index(
             "tiers": ", ".join(case["silent_tiers"]),
             "faults": ", ".join(f"{each} {reasons[each]}" for each in FAULTS),
         }
-        findings += [
-            Finding(
-                kind=kind,
-                count=counts[kind],
-                advice=text.format_map(words),
-                worker=case.get("worker"),
-                pool=case.get("pool"),
-                dp_rank=case["dp_rank"],
-            )
-            for kind, text in ADVICE.items()
-            if counts[kind]
-        ]
+        whose = (case.get("worker"), case.get("pool"), case["dp_rank"])
+        findings += found(ADVICE, counts, words, whose)
     return findings
+
+
+def found(
+    advice: Mapping[Kind, str],
+    counts: Mapping[Kind, int],
+    words: Mapping[str, object],
+    whose: tuple[str | None, str | None, int],
+) -> list[Finding]:
+    """Return a finding for each kind that was counted, in the order of the advice.
+
+    Args:
+        advice: A text for each kind, with the names of words in braces.
+        counts: How often each kind was found.
+        words: What stands in the texts.
+        whose: The worker or None, the pool or None, and the rank.
+    """
+    worker, pool, dp_rank = whose
+    return [
+        Finding(
+            kind=kind,
+            count=counts[kind],
+            advice=text.format_map(words),
+            worker=worker,
+            pool=pool,
+            dp_rank=dp_rank,
+        )
+        for kind, text in advice.items()
+        if counts[kind]
+    ]
 
 
 def kinds(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvindex.diagnosis import Finding
+from kvindex.diagnosis import found
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvindex.diagnosis import Kind
+    from kvindex.diagnosis import Finding, Kind
     from kvindex.feeds.state import SourceState
 
 ADVICE: dict[Kind, str] = {
@@ -69,16 +69,6 @@ def of_sources(
             "ranks": ", ".join(map(str, others)),
             "rank": state.dp_rank,
         }
-        findings += [
-            Finding(
-                kind=kind,
-                count=counts[kind],
-                advice=text.format_map(words),
-                worker=None if state.pool else state.worker,
-                pool=state.worker if state.pool else None,
-                dp_rank=state.dp_rank,
-            )
-            for kind, text in ADVICE.items()
-            if counts[kind]
-        ]
+        name = (None, state.worker) if state.pool else (state.worker, None)
+        findings += found(ADVICE, counts, words, (*name, state.dp_rank))
     return findings

@@ -187,11 +187,7 @@ class Router:
             ConfigError: If the request is running already.
         """
         prompt = self._prompt(tokens, lora_name, cache_salt, mm, override, now)
-        with self.load.lock:
-            decision = self._choose(prompt, request, only, override, now)
-            self._add(decision, now)
-        self._expect(decision, now)
-        return decision
+        return self._route(prompt, request, only, override, now)
 
     def choose(
         self,
@@ -268,11 +264,7 @@ class Router:
         keys = kvindex.chain_keys(local_keys)
         found = self.index.match_chain(keys, workers=fleet[1], weights=weights)
         prompt = _Prompt(found, keys, prompt_tokens, fleet)
-        with self.load.lock:
-            decision = self._choose(prompt, request, only, override, now)
-            self._add(decision, now)
-        self._expect(decision, now)
-        return decision
+        return self._route(prompt, request, only, override, now)
 
     def prefill_complete(
         self, request: str | Decision, now: float | None = None
@@ -329,6 +321,20 @@ class Router:
         else:
             found = self.index.match(tokens, **query)
         return _Prompt(found, keys, len(cast("Sized", tokens)), fleet)
+
+    def _route(
+        self,
+        prompt: _Prompt,
+        request: str | None,
+        only: Filter,
+        override: Override,
+        now: float | None,
+    ) -> Decision:
+        with self.load.lock:
+            decision = self._choose(prompt, request, only, override, now)
+            self._add(decision, now)
+        self._expect(decision, now)
+        return decision
 
     def _choose(
         self,

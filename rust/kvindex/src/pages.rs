@@ -424,17 +424,6 @@ impl Writer {
         self.store.cover(block.run(), member, &range);
     }
 
-    fn unclaim_paged(&mut self, target: Target, member: u32, block: Block) {
-        let range = block.offset()..block.offset() + 1;
-        self.store.tidy(block.run());
-        self.store.uncover(block.run(), member, &range);
-        if !self.held_besides(target, member, block) {
-            let holder = self.holders.get_mut(target.holder);
-            *holder.held_mut(target.group, target.tier) -= 1;
-        }
-        self.store.settle(block.run(), &range);
-    }
-
     /// Takes one copy of all pages that a member holds under a name; whether
     /// there was any.
     pub(crate) fn release_pages(&mut self, target: Target, member: u32, name: Name) -> bool {
@@ -451,7 +440,8 @@ impl Writer {
                 for block in self.pages.blocks_of(page) {
                     let covered = self.store.covers(member, block);
                     if covered && !self.pages.make_up(block, member) {
-                        self.unclaim_paged(target, member, block);
+                        self.store.tidy(block.run());
+                        self.unclaim(target, member, block);
                     }
                 }
                 self.forget_page(page);

@@ -196,8 +196,7 @@ impl Walk {
             }
             self.pooled |= !pools.is_empty();
         }
-        // Prompts of pairs are predicted by single blocks.
-        let predicted = if kind == 0 { &self.predicted[..] } else { &[] };
+        let predicted = predicted_in(kind, &self.predicted);
         let tiers = &mut self.tiers;
         let mut row = |holder, own: Own<'_>| {
             if cascading {
@@ -220,7 +219,7 @@ impl Walk {
         if self.names.needs(holder).is_empty() || !self.counts.has_special() {
             return Vec::new();
         }
-        let predicted = if kind == 0 { &self.predicted[..] } else { &[] };
+        let predicted = predicted_in(kind, &self.predicted);
         let (names, pools, credits) = (&self.names, &self.pools[kind], &self.credits);
         let predicted = expected(predicted, holder);
         let besides = Besides::of(holder, names, pools, credits, predicted);
@@ -414,6 +413,12 @@ impl Walk {
         }
         held
     }
+}
+
+/// What counts of predictions in the walk of one kind of keys: prompts of pairs
+/// are predicted by single blocks.
+fn predicted_in(kind: usize, predicted: &[(u32, u32)]) -> &[(u32, u32)] {
+    if kind == 0 { predicted } else { &[] }
 }
 
 fn expected(predicted: &[(u32, u32)], holder: u32) -> u32 {

@@ -126,6 +126,12 @@ impl Writer {
                 return true;
             }
         }
+        self.unclaim(target, member, block);
+        true
+    }
+
+    /// Ends a member's claim on a block of a tidy run.
+    pub(crate) fn unclaim(&mut self, target: Target, member: u32, block: Block) {
         let range = block.offset()..block.offset() + 1;
         self.store.uncover(block.run(), member, &range);
         if !self.held_besides(target, member, block) {
@@ -133,7 +139,6 @@ impl Writer {
             *holder.held_mut(target.group, target.tier) -= 1;
         }
         self.store.settle(block.run(), &range);
-        true
     }
 
     fn release_units(&mut self, target: Target, member: u32, block: Block, name: Name) -> bool {
